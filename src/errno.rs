@@ -1,0 +1,119 @@
+//! The error type of the whole library: a Linux error number.
+//!
+//! AF_XDP's interface speaks in error numbers and a program compares them, so nothing richer is carried. What a
+//! person needs beyond the number is logged where the failure is noticed (`crate::log`).
+
+use core::fmt;
+
+/// Result of everything that can fail with an error number.
+pub type Result<T> = core::result::Result<T, Errno>;
+
+/// A positive Linux error number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(i32);
+
+macro_rules! names {
+    ($($name:ident)*) => {
+        impl Errno {
+            $(
+                #[doc = concat!("`", stringify!($name), "`")]
+                pub const $name: Errno = Errno(libc::$name);
+            )*
+
+            /// The symbolic name, where this library ever uses the number.
+            pub fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $(libc::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+names! {
+    EPERM ENOENT EINTR EIO ENXIO E2BIG EBADF EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST ENODEV EINVAL ENFILE EMFILE
+    ENOSPC ERANGE ENOTSOCK EMSGSIZE ENOPROTOOPT EOPNOTSUPP EAFNOSUPPORT ENETDOWN ENOBUFS ENOSYS ENOTCONN ETIMEDOUT
+    ECONNREFUSED EPROTONOSUPPORT ESOCKTNOSUPPORT EISCONN EPIPE
+}
+
+impl Errno {
+    /// From a positive error number; anything that is none becomes `EIO`, so that a value of this type is always an error.
+    pub const fn new(number: i32) -> Errno {
+        if number > 0 { Errno(number) } else { Errno(libc::EIO) }
+    }
+
+    /// The calling thread's `errno`.
+    pub fn last() -> Errno {
+        // SAFETY: __errno_location returns the calling thread's own, always valid, errno.
+        Errno::new(unsafe { *libc::__errno_location() })
+    }
+
+    /// Store the number in the calling thread's `errno`.
+    pub fn set(self) {
+        // SAFETY: as in `last`; the location belongs to this thread alone.
+        unsafe { *libc::__errno_location() = self.0 }
+    }
+
+    /// The positive number.
+    pub const fn number(self) -> i32 {
+        self.0
+    }
+
+    /// The number as libxdp's `int` functions return it.
+    pub const fn negative(self) -> i32 {
+        -self.0
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = std::io::Error::from_raw_os_error(self.0).to_string();
+        // std appends " (os error N)"; the name says the same and can be searched for.
+        let text = text.split(" (os error").next().unwrap_or_default();
+        match self.name() {
+            Some(name) => write!(f, "{text} ({name})"),
+            None => write!(f, "{text} (error {})", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "Errno({})", self.0),
+        }
+    }
+}
+
+impl std::error::Error for Errno {}
+
+impl From<std::io::Error> for Errno {
+    fn from(e: std::io::Error) -> Errno {
+        Errno::new(e.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+/// `-1 and errno` of a C call as a `Result`.
+pub fn check(ret: libc::c_long) -> Result<libc::c_long> {
+    if ret == -1 { Err(Errno::last()) } else { Ok(ret) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_never_zero_or_negative() {
+        assert_eq!(Errno::new(0), Errno::EIO);
+        assert_eq!(Errno::new(-5), Errno::EIO);
+        assert_eq!(Errno::new(libc::EBUSY), Errno::EBUSY);
+    }
+
+    #[test]
+    fn text_names_the_number() {
+        assert_eq!(Errno::EBUSY.to_string(), "Device or resource busy (EBUSY)");
+        assert_eq!(format!("{:?}", Errno::ENXIO), "ENXIO");
+    }
+}

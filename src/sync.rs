@@ -1,0 +1,55 @@
+//! The only file that names atomics and threads: the standard library's, or loom's under `--cfg loom`.
+//!
+//! loom's types have no const constructors and must be made inside a model, so statics elsewhere in the library are
+//! compiled out or kept in `std_only` under loom; the ring algorithms, which loom checks, hold no statics.
+
+#[cfg(not(loom))]
+pub use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+#[cfg(not(loom))]
+pub use std::{
+    hint::spin_loop,
+    sync::{Arc, Condvar, Mutex, MutexGuard, Once, RwLock, Weak},
+    thread,
+};
+
+#[cfg(loom)]
+pub use loom::{
+    hint::spin_loop,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, RwLock,
+        atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread,
+};
+
+/// A cell whose accesses loom can see.
+#[cfg(loom)]
+pub use loom::cell::UnsafeCell;
+
+/// A cell whose accesses loom can see; without loom a plain `UnsafeCell` with loom's two accessors.
+#[cfg(not(loom))]
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    /// A cell that holds `value`.
+    pub const fn new(value: T) -> Self {
+        UnsafeCell(core::cell::UnsafeCell::new(value))
+    }
+
+    /// Call `f` with a pointer for reading.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get().cast_const())
+    }
+
+    /// Call `f` with a pointer for writing.
+    #[inline]
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
