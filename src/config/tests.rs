@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{devices::is_news, *};
 
 fn fault(text: &str) -> String {
     Spec::parse(text).expect_err("a bad specification").to_string()
