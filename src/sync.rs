@@ -1,7 +1,7 @@
 //! The only file that names atomics and threads: the standard library's, or loom's under `--cfg loom`.
 //!
-//! loom's types have no const constructors and must be made inside a model, so statics elsewhere in the library are
-//! compiled out or kept in `std_only` under loom; the ring algorithms, which loom checks, hold no statics.
+//! loom's types have no const constructors and must be made inside a model, so modules that hold atomics in statics are
+//! not compiled under loom (`lib.rs`); the ring algorithms, which loom checks, hold no statics.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::{
