@@ -89,6 +89,20 @@ pub fn poll(fds: &mut [libc::pollfd], timeout_ms: i32) -> Result<usize> {
     Ok(n as usize)
 }
 
+/// Whether FD_CLOEXEC is set.
+pub fn is_cloexec(fd: RawFd) -> Result<bool> {
+    // SAFETY: no pointers.
+    unsafe { sys!(SYS_fcntl, fd, libc::F_GETFD, 0) }.map(|flags| flags & libc::c_long::from(libc::FD_CLOEXEC) != 0)
+}
+
+/// Set FD_CLOEXEC and O_NONBLOCK as told.
+pub fn set_flags(fd: RawFd, cloexec: bool, nonblock: bool) -> Result<()> {
+    // SAFETY: no pointers.
+    unsafe { sys!(SYS_fcntl, fd, libc::F_SETFD, if cloexec { libc::FD_CLOEXEC } else { 0 }) }?;
+    // SAFETY: no pointers.
+    unsafe { sys!(SYS_fcntl, fd, libc::F_SETFL, if nonblock { libc::O_NONBLOCK } else { 0 }) }.map(drop)
+}
+
 /// `memfd_create`, close-on-exec, sealing allowed.
 pub fn memfd(name: &std::ffi::CStr) -> Result<RawFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -125,6 +139,38 @@ pub fn mmap(addr: *mut u8, len: usize, prot: i32, flags: i32, fd: RawFd, offset:
     NonNull::new(ret as *mut u8).ok_or(Errno::ENOMEM)
 }
 
+/// `madvise(MADV_WIPEONFORK)`: a child sees zeroes.
+pub fn wipe_on_fork(base: NonNull<u8>, len: usize) -> Result<()> {
+    // SAFETY: the caller owns the mapping; its content in this process is untouched.
+    unsafe { sys!(SYS_madvise, base.as_ptr(), len, libc::MADV_WIPEONFORK) }.map(drop)
+}
+
+/// Make every page of a range present and writable. EFAULT: some page is not mapped or not writable.
+pub fn populate_write(addr: usize, len: usize) -> Result<()> {
+    const MADV_POPULATE_WRITE: i32 = 23;
+    // SAFETY: changes no content; a range that is not mapped is an error, not an access.
+    match unsafe { sys!(SYS_madvise, addr, len, MADV_POPULATE_WRITE) } {
+        Ok(_) => Ok(()),
+        // Before 5.14 the advice is unknown: at least see that everything is mapped.
+        Err(Errno::EINVAL) => resident(addr, len),
+        Err(Errno::ENOMEM) => Err(Errno::EFAULT),
+        Err(e) => Err(e),
+    }
+}
+
+/// EFAULT unless every page of the range is mapped.
+fn resident(addr: usize, len: usize) -> Result<()> {
+    let mut map = [0u8; 4096];
+    let mut at = 0;
+    while at < len {
+        let part = (len - at).min(map.len() * PAGE);
+        // SAFETY: the kernel writes one byte a page of `part`, which the array holds.
+        unsafe { sys!(SYS_mincore, addr + at, part, map.as_mut_ptr()) }.map_err(|_| Errno::EFAULT)?;
+        at += part;
+    }
+    Ok(())
+}
+
 /// `munmap` of a range that the caller owns.
 pub fn unmap(base: NonNull<u8>, len: usize) {
     // SAFETY: the caller owns the mapping; nothing refers to it any more.
@@ -139,6 +185,99 @@ pub fn identity(fd: RawFd) -> Result<(u64, u64)> {
     // SAFETY: fstat succeeded and filled it.
     let st = unsafe { st.assume_init() };
     Ok((st.st_dev, st.st_ino))
+}
+
+/// `getpid`, from the kernel: libc's is right too, but this cannot be interposed by the program.
+pub fn getpid() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::syscall(libc::SYS_getpid) as u32 }
+}
+
+/// `eventfd`, close-on-exec, non-blocking.
+pub fn eventfd() -> Result<RawFd> {
+    // SAFETY: no pointers.
+    unsafe { sys!(SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }.map(|fd| fd as RawFd)
+}
+
+/// `write`.
+pub fn write(fd: RawFd, data: &[u8]) -> Result<usize> {
+    // SAFETY: the kernel reads data.len() bytes of a live slice.
+    unsafe { sys!(SYS_write, fd, data.as_ptr(), data.len()) }.map(|n| n as usize)
+}
+
+/// `read`.
+pub fn read(fd: RawFd, data: &mut [u8]) -> Result<usize> {
+    // SAFETY: the kernel writes at most data.len() bytes of a live, unique slice.
+    unsafe { sys!(SYS_read, fd, data.as_mut_ptr(), data.len()) }.map(|n| n as usize)
+}
+
+/// `epoll_create1`, close-on-exec.
+pub fn epoll() -> Result<RawFd> {
+    // SAFETY: no pointers.
+    unsafe { sys!(SYS_epoll_create1, libc::EPOLL_CLOEXEC) }.map(|fd| fd as RawFd)
+}
+
+/// `epoll_ctl(EPOLL_CTL_ADD)`.
+pub fn epoll_add(epoll: RawFd, fd: RawFd, events: u32, token: u64) -> Result<()> {
+    let mut event = libc::epoll_event { events, u64: token };
+    // SAFETY: the kernel reads one live struct.
+    unsafe { sys!(SYS_epoll_ctl, epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) }.map(drop)
+}
+
+/// `epoll_wait`; -1 waits without end.
+pub fn epoll_wait(epoll: RawFd, events: &mut [libc::epoll_event], timeout_ms: i32) -> Result<usize> {
+    // epoll_pwait with no mask, since some architectures have no epoll_wait.
+    // SAFETY: the kernel writes at most events.len() structs of a live, unique slice.
+    let n =
+        unsafe { sys!(SYS_epoll_pwait, epoll, events.as_mut_ptr(), events.len(), timeout_ms, ptr::null::<u8>(), 8) }?;
+    Ok(n as usize)
+}
+
+/// The number of a real interface in the current network namespace, by its name.
+pub fn interface_index(name: &std::ffi::CStr) -> Result<u32> {
+    let mut request = interface_request(name)?;
+    interface_ioctl(libc::SIOCGIFINDEX, &mut request)?;
+    // SAFETY: SIOCGIFINDEX filled this member of the union.
+    let index = unsafe { request.ifr_ifru.ifru_ifindex };
+    u32::try_from(index).map_err(|_| Errno::ENODEV)
+}
+
+/// The name of a real interface in the current network namespace, by its number.
+pub fn interface_name(index: u32) -> Result<std::ffi::CString> {
+    let mut request = interface_request(c"")?;
+    request.ifr_ifru.ifru_ifindex = i32::try_from(index).map_err(|_| Errno::ENODEV)?;
+    interface_ioctl(libc::SIOCGIFNAME, &mut request)?;
+    let name = request.ifr_name.map(|c| c.cast_unsigned());
+    std::ffi::CStr::from_bytes_until_nul(&name).map(Into::into).map_err(|_| Errno::ENODEV)
+}
+
+fn interface_request(name: &std::ffi::CStr) -> Result<libc::ifreq> {
+    // SAFETY: a struct of integers and a union of integers and pointers: zero is valid.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    let bytes = name.to_bytes_with_nul();
+    if bytes.len() > request.ifr_name.len() {
+        return Err(Errno::ENODEV);
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(bytes) {
+        *to = from.cast_signed();
+    }
+    Ok(request)
+}
+
+/// One interface ioctl, through a UNIX socket as an unprivileged process does it.
+fn interface_ioctl(number: libc::c_ulong, request: &mut libc::ifreq) -> Result<()> {
+    let fd = socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)?;
+    // SAFETY: the kernel reads and writes one live, unique ifreq.
+    let ret = unsafe { sys!(SYS_ioctl, fd, number, ptr::from_mut(request)) };
+    close(fd);
+    ret.map(drop)
+}
+
+/// Block every signal in the calling thread; a helper thread must not run the program's handlers.
+pub fn block_signals() {
+    let mask = u64::MAX;
+    // SAFETY: the kernel reads eight bytes; SIGKILL and SIGSTOP stay as they are.
+    let _ = unsafe { sys!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, ptr::null::<u8>(), 8) };
 }
 
 /// Monotonic time in nanoseconds. Uses the vDSO: no system call.

@@ -3,10 +3,19 @@
 //! A device knows frames, queues and its peer. It knows nothing of rings, sockets or UMEMs: the engine hands it frames to
 //! send as [`Frames`] and gives it a [`Port`] for each queue, into which it delivers what arrives. One file a kind.
 
-use core::fmt;
-use std::sync::Arc;
+mod looped;
+mod null;
+mod wire;
 
-use crate::{config::Spec, errno::Result};
+use core::fmt;
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    config::{Kind, Spec},
+    errno::{Errno, Result},
+    sync::{Arc, AtomicU64, Ordering, RwLock},
+};
 
 /// One piece of a frame in memory that the program owns and may write at any time.
 #[derive(Clone, Copy, Debug)]
@@ -78,10 +87,10 @@ pub trait Device: fmt::Debug + Send + Sync {
     /// Send whole frames. Frames that are not taken are refused for now: the sender gets EAGAIN and keeps them.
     fn transmit(&self, queue: u32, frames: Frames<'_>) -> Taken;
 
-    /// Deliver up to `budget` frames that wait in the device into `port`; returns how many. Devices whose frames come
-    /// with the sender's own thread have none.
-    fn receive(&self, queue: u32, port: &dyn Port, budget: usize) -> usize {
-        let _ = (queue, port, budget);
+    /// Deliver up to `budget` frames that wait in the device into the port of `queue`; returns how many. Devices whose
+    /// frames come with the sender's own thread have none.
+    fn receive(&self, queue: u32, budget: usize) -> usize {
+        let _ = (queue, budget);
         0
     }
 
@@ -94,8 +103,134 @@ pub trait Device: fmt::Debug + Send + Sync {
     fn counters(&self) -> Counters;
 }
 
+/// A queue's port, if somebody receives there. Deliveries share a read lock, which no delivery waits for; connecting takes
+/// the write lock, so that no delivery into the old port runs when it returns.
+#[derive(Default)]
+struct PortSlot(RwLock<Option<Arc<dyn Port>>>);
+
+impl fmt::Debug for PortSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PortSlot")
+    }
+}
+
+impl PortSlot {
+    fn connect(&self, port: Option<Arc<dyn Port>>) -> Result<()> {
+        *self.0.write().map_err(|_| Errno::EIO)? = port;
+        Ok(())
+    }
+
+    /// Call `f` with the port. `None`: nobody receives.
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&dyn Port) -> R) -> Option<R> {
+        let slot = self.0.read().ok()?;
+        slot.as_deref().map(f)
+    }
+}
+
+/// Port slots of a number of queues.
+fn slots(queues: u32) -> Box<[CachePadded<PortSlot>]> {
+    (0..queues).map(|_| CachePadded::default()).collect()
+}
+
+/// The counters as a device keeps them; several senders add.
+#[derive(Debug, Default)]
+struct Tally {
+    tx_frames: AtomicU64,
+    tx_bytes: AtomicU64,
+    tx_dropped: AtomicU64,
+}
+
+impl Tally {
+    fn sent(&self, frames: Frames<'_>) {
+        self.tx_frames.fetch_add(count(frames), Ordering::Relaxed);
+        self.tx_bytes.fetch_add(frames.iter().map(|p| u64::from(p.len)).sum(), Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn dropped(&self, frames: u64) {
+        self.tx_dropped.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Counters {
+        Counters {
+            tx_frames: self.tx_frames.load(Ordering::Relaxed),
+            tx_bytes: self.tx_bytes.load(Ordering::Relaxed),
+            tx_dropped: self.tx_dropped.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Whole frames in a run of pieces.
+fn count(frames: Frames<'_>) -> u64 {
+    frames.iter().filter(|p| !p.more).count() as u64
+}
+
+/// Bytes of an Ethernet header and a VLAN tag, which a frame may have beyond the MTU (as on veth).
+const HEADERS: u32 = 18;
+
+/// Leading pieces whose frames are no longer than the MTU allows; all of them in the usual case.
+fn within_mtu(frames: Frames<'_>, mtu: u32) -> usize {
+    let limit = u64::from(mtu + HEADERS);
+    let (mut bytes, mut whole) = (0u64, 0);
+    for (i, piece) in frames.iter().enumerate() {
+        bytes += u64::from(piece.len);
+        if bytes > limit {
+            return whole;
+        }
+        if !piece.more {
+            (bytes, whole) = (0, i + 1);
+        }
+    }
+    whole
+}
+
+/// Pieces of the first frame.
+fn first(frames: Frames<'_>) -> usize {
+    frames.iter().position(|p| !p.more).map_or(frames.len(), |i| i + 1)
+}
+
+/// Hand frames to a receiver, dropping those that are too long; what several kinds of device do.
+fn pass(frames: Frames<'_>, mtu: u32, to: &PortSlot, wait: bool, tally: &Tally) -> Taken {
+    let mut at = 0;
+    while at < frames.len() {
+        let fit = within_mtu(&frames[at..], mtu);
+        if fit == 0 {
+            at += first(&frames[at..]);
+            tally.dropped(1);
+            continue;
+        }
+        let run = &frames[at..at + fit];
+        let taken = to.with(|port| port.deliver(run, wait)).unwrap_or_else(|| {
+            // Nobody there: as on a card without a link, the frame is sent and lost.
+            tally.dropped(count(run));
+            Taken { pieces: run.len() }
+        });
+        at += taken.pieces;
+        if taken.pieces < run.len() {
+            break;
+        }
+    }
+    tally.sent(&frames[..at]);
+    Taken { pieces: at }
+}
+
+/// What an interface of this specification looks like; nothing is opened.
+pub fn facts(spec: &Spec) -> Facts {
+    // A locally administered address that is the same in every process.
+    let hash =
+        spec.text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let [a, b, c, d, e, ..] = hash.to_le_bytes();
+    Facts { queues: spec.queues, mtu: spec.mtu, mac: [0x02, a, b, c, d, e] }
+}
+
 /// Open the device that a specification names. `name` is the interface's name, for messages.
 pub fn open(name: &str, spec: &Spec) -> Result<Arc<dyn Device>> {
-    let _ = (name, spec);
-    Err(crate::errno::Errno::EOPNOTSUPP)
+    match &spec.kind {
+        Kind::Loop => Ok(Arc::new(looped::Loop::new(spec))),
+        Kind::Null => Ok(Arc::new(null::Null::new(spec))),
+        Kind::Wire(wire, end) => Ok(Arc::new(wire::WireEnd::open(name, wire, *end, spec)?)),
+        // The engine asks for its own interfaces only.
+        Kind::Direct => Err(Errno::EOPNOTSUPP),
+    }
 }

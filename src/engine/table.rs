@@ -1,47 +1,243 @@
 //! Descriptor numbers to engine sockets.
+//!
+//! Looked at by every interposed call of the program, from any thread: a bitmap says in one load whether a number may be
+//! ours. A slot per number holds the socket; slots are never freed, so that a reader may touch one at any time, and count
+//! the readers that are inside. A socket whose number was closed is released by the last reader to leave.
 
-use core::ops::Deref;
+use core::{ops::Deref, ptr};
 use std::os::fd::RawFd;
 
 use super::Socket;
+use crate::{
+    errno::{Errno, Result},
+    sync::{Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering},
+    sys,
+};
 
-/// Whether `fd` may be an engine socket: one relaxed load. No false negative.
+/// Numbers below this have a bit; higher ones share one flag.
+const BITS: usize = 1 << 16;
+const CHUNK: usize = 256;
+/// Numbers from `CHUNK * CHUNKS` on cannot be engine sockets (EMFILE).
+const CHUNKS: usize = 4096;
+
+static BITMAP: [AtomicU64; BITS / 64] = [const { AtomicU64::new(0) }; BITS / 64];
+static HIGH: AtomicBool = AtomicBool::new(false);
+static SLOTS: [AtomicPtr<[Slot; CHUNK]>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
+
+/// One number. `users` counts readers inside; `socket` is an `Arc::into_raw`, or null.
+struct Slot {
+    users: AtomicU32,
+    retiring: AtomicBool,
+    socket: AtomicPtr<Socket>,
+    retired: Mutex<Vec<Arc<Socket>>>,
+}
+
+impl Slot {
+    /// Release what was taken out, if nobody is inside.
+    #[cold]
+    fn reap(&self) {
+        let reaped = {
+            let Ok(mut retired) = self.retired.lock() else { return };
+            // SC: pairs with the reader's increment in `lookup`. Everything in the list was taken out of `socket` before it
+            // was pushed, so a reader who still holds it is counted here.
+            if self.users.load(Ordering::SeqCst) != 0 {
+                return;
+            }
+            self.retiring.store(false, Ordering::SeqCst);
+            core::mem::take(&mut *retired)
+        };
+        drop(reaped);
+    }
+}
+
+fn slot(fd: RawFd) -> Option<&'static Slot> {
+    let n = usize::try_from(fd).ok()?;
+    // A1: pairs with the publication in `slot_made`.
+    let chunk = SLOTS.get(n / CHUNK)?.load(Ordering::Acquire);
+    // SAFETY: null, or a chunk that `slot_made` leaked.
+    unsafe { chunk.as_ref() }.map(|c| &c[n % CHUNK])
+}
+
+fn slot_made(fd: RawFd) -> Result<&'static Slot> {
+    if let Some(slot) = slot(fd) {
+        return Ok(slot);
+    }
+    let n = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
+    let place = SLOTS.get(n / CHUNK).ok_or(Errno::EMFILE)?;
+    let fresh: Box<[Slot; CHUNK]> = Box::new(
+        [const {
+            Slot {
+                users: AtomicU32::new(0),
+                retiring: AtomicBool::new(false),
+                socket: AtomicPtr::new(ptr::null_mut()),
+                retired: Mutex::new(Vec::new()),
+            }
+        }; CHUNK],
+    );
+    let fresh = Box::into_raw(fresh);
+    // Publishes the chunk to `slot`; a loser of the race takes the winner's.
+    if place.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: made above and seen by nobody.
+        drop(unsafe { Box::from_raw(fresh) });
+    }
+    slot(fd).ok_or(Errno::EMFILE)
+}
+
+fn mark(fd: RawFd, ours: bool) {
+    let n = fd as usize;
+    match BITMAP.get(n / 64) {
+        Some(word) if ours => word.fetch_or(1 << (n % 64), Ordering::Release),
+        Some(word) => word.fetch_and(!(1 << (n % 64)), Ordering::Release),
+        // The flag for high numbers stays: it only costs them a look at the slot.
+        None => {
+            HIGH.fetch_or(ours, Ordering::Release);
+            0
+        }
+    };
+}
+
+/// Whether `fd` may be an engine socket: one relaxed load. No false negative for a number that its program got from us.
 #[inline]
 pub fn maybe_ours(fd: RawFd) -> bool {
-    let _ = fd;
-    false
+    let n = fd as u32 as usize;
+    match BITMAP.get(n / 64) {
+        Some(word) => word.load(Ordering::Relaxed) & (1 << (n % 64)) != 0,
+        None => fd >= 0 && HIGH.load(Ordering::Relaxed),
+    }
 }
 
 /// An engine socket in use by the caller; it stays alive until this is dropped.
 #[derive(Debug)]
-pub struct SocketRef {}
+pub struct SocketRef {
+    slot: &'static Slot,
+    socket: *const Socket,
+}
+
+impl core::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Slot").field("users", &self.users).finish_non_exhaustive()
+    }
+}
+
+impl SocketRef {
+    /// A reference that may be kept, for a call that sleeps.
+    pub fn share(&self) -> Arc<Socket> {
+        // SAFETY: came from Arc::into_raw and is alive while we are counted in the slot.
+        unsafe { Arc::increment_strong_count(self.socket) };
+        // SAFETY: the count was raised for this Arc.
+        unsafe { Arc::from_raw(self.socket) }
+    }
+}
 
 impl Deref for SocketRef {
     type Target = Socket;
+    #[inline]
     fn deref(&self) -> &Socket {
-        unimplemented!()
+        // SAFETY: alive while we are counted in the slot.
+        unsafe { &*self.socket }
+    }
+}
+
+impl Drop for SocketRef {
+    #[inline]
+    fn drop(&mut self) {
+        // SC: with the store to `retiring` in `take_out`: the last to leave, or the closer, sees the other.
+        if self.slot.users.fetch_sub(1, Ordering::SeqCst) == 1 && self.slot.retiring.load(Ordering::SeqCst) {
+            self.slot.reap();
+        }
     }
 }
 
 /// The engine socket of a number, without asking the kernel whether the number was reused. For the two kick forms only.
 #[inline]
 pub fn lookup(fd: RawFd) -> Option<SocketRef> {
-    let _ = fd;
-    None
+    if !maybe_ours(fd) {
+        return None;
+    }
+    let found = lookup_any(fd)?;
+    if !found.is_owned() && sys::identity(fd) != Ok(found.identity()) {
+        // A forked child, which closes and opens numbers of its own: nothing there is hot.
+        drop(found);
+        forget(fd);
+        return None;
+    }
+    Some(found)
 }
 
 /// The engine socket of a number, after `fstat` said that the number still stands for it; if not, the number is forgotten.
 pub fn lookup_verified(fd: RawFd) -> Option<SocketRef> {
-    let _ = fd;
+    let found = lookup(fd)?;
+    if sys::identity(fd).is_ok_and(|id| id == found.identity()) {
+        return Some(found);
+    }
+    drop(found);
+    forget(fd);
     None
 }
 
-/// The program closed this number (the native close is the caller's).
+/// Put a socket under its first number.
+pub(super) fn insert(fd: RawFd, socket: Arc<Socket>) -> Result<()> {
+    let slot = slot_made(fd)?;
+    // A number that was closed behind our back and came up again for a socket of ours.
+    take_out(fd, slot);
+    socket.gained_number();
+    slot.socket.store(Arc::into_raw(socket).cast_mut(), Ordering::SeqCst);
+    mark(fd, true);
+    Ok(())
+}
+
+/// Empty the slot of a number and give the socket its due.
+fn take_out(fd: RawFd, slot: &'static Slot) {
+    let old = slot.socket.swap(ptr::null_mut(), Ordering::SeqCst);
+    if old.is_null() {
+        return;
+    }
+    mark(fd, false);
+    // SAFETY: from Arc::into_raw in `insert`; the swap made us its only owner.
+    let socket = unsafe { Arc::from_raw(old.cast_const()) };
+    socket.lost_number();
+    if let Ok(mut retired) = slot.retired.lock() {
+        retired.push(socket);
+    }
+    slot.retiring.store(true, Ordering::SeqCst);
+    slot.reap();
+}
+
+/// The program closed this number (the native close is the caller's). In a forked child this changes nothing but the
+/// child's own table; in a `vfork` child, whose memory is the parent's, nothing at all.
 pub fn forget(fd: RawFd) {
-    let _ = fd;
+    if !maybe_ours(fd) {
+        return;
+    }
+    let borrowed = lookup_any(fd).is_some_and(|found| found.is_owned() && !found.made_here());
+    if !borrowed && let Some(slot) = slot(fd) {
+        take_out(fd, slot);
+    }
+}
+
+/// As [`lookup`], in whatever process.
+#[inline]
+fn lookup_any(fd: RawFd) -> Option<SocketRef> {
+    let slot = slot(fd)?;
+    // SC: counted before the pointer is read; pairs with the swap and the look at `users` in `take_out`.
+    slot.users.fetch_add(1, Ordering::SeqCst);
+    let socket = slot.socket.load(Ordering::SeqCst);
+    let found = SocketRef { slot, socket };
+    // Dropping `found` leaves the slot; a null pointer in it is never followed.
+    if socket.is_null() { None } else { Some(found) }
+}
+
+/// Forget `fd` only if it still stands for `socket`.
+pub(super) fn forget_if(fd: RawFd, socket: &Socket) {
+    if lookup(fd).is_some_and(|found| ptr::eq(&raw const *found, socket)) {
+        forget(fd);
+    }
 }
 
 /// `new` is now another number for the engine socket `old` (after the native dup).
 pub fn duplicate(old: RawFd, new: RawFd) {
-    let _ = (old, new);
+    if let Some(found) = lookup(old) {
+        // A number beyond the table is served by the kernel's socket pair alone.
+        let _ = insert(new, found.share());
+    }
 }

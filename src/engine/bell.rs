@@ -1,0 +1,226 @@
+//! The descriptor of an engine socket, and what makes it readable and writable.
+//!
+//! The program holds one end (`near`) of a private UNIX datagram socket pair, the engine the other (`far`).
+//! - POLLIN: one datagram from `far` waits at `near`. It is sent after RX entries were published, if somebody may sleep
+//!   on them, and taken back when the ring was seen drained.
+//! - POLLOUT: withdrawn by one datagram from `near` that uses up its send buffer, while more than half of the TX ring is
+//!   used; given back by reading that datagram at `far`.
+//! - An empty datagram that arrives at `far` is a kick made by a raw system call.
+//!
+//! Who may sleep is one word, `attention`: the number of announced (interposed) waits, and a bit that says that the owner
+//! has made no call that we see for a while (`quiet`), so that it may be in a wait that we do not see. Two awake ends
+//! therefore make no system call. The worker sets the bit; any call of the owner clears it.
+//!
+//! The hand-shake is the classic one of two flags. The waiter announces itself, fences (W1), and looks at the ring; the
+//! publisher publishes, fences (W2), and looks at `attention`: at least one of them sees the other. The same pair keeps
+//! the taking back of the datagram safe: it stores `pending` = false, fences (W3), and looks at the ring; a publisher that
+//! still read `pending` = true fenced (W2) before that, so the ring is seen filled and the datagram is sent again.
+
+use std::os::fd::RawFd;
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    errno::{Errno, Result},
+    sync::{AtomicBool, AtomicU32, Ordering, fence},
+    sys,
+};
+
+const QUIET: u32 = 1;
+const WAITER: u32 = 2;
+
+/// A datagram that uses up the send buffer of `near`. The kernel's least buffer is 4.5 KiB with all overhead, and it
+/// withdraws POLLOUT when a quarter of it is used.
+const FILLER: [u8; 2048] = [0; 2048];
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Bell {
+    far: RawFd,
+    /// Read by publishers, written when a wait begins or ends.
+    attention: CachePadded<AtomicU32>,
+    /// A datagram waits at `near`.
+    pending: CachePadded<AtomicBool>,
+    /// POLLOUT is withdrawn.
+    blocked: AtomicBool,
+    /// The owner called since the worker looked last.
+    called: CachePadded<AtomicBool>,
+    /// One thread at a time takes from `near`; others need not.
+    settling: AtomicBool,
+    /// One thread at a time changes what lies at `far`; who finds it taken need not, see `unblock`.
+    busy: AtomicBool,
+}
+
+impl Bell {
+    /// The pair: the program's number and the bell.
+    pub(super) fn new(cloexec: bool, nonblock: bool) -> Result<(RawFd, Bell)> {
+        let (near, far) = sys::socketpair(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC)?;
+        let bell = Bell {
+            far,
+            attention: CachePadded::new(AtomicU32::new(QUIET)),
+            pending: CachePadded::new(AtomicBool::new(false)),
+            blocked: AtomicBool::new(false),
+            called: CachePadded::new(AtomicBool::new(false)),
+            settling: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+        };
+        // The least that the kernel grants, so that one filler withdraws POLLOUT.
+        sys::setsockopt(near, libc::SOL_SOCKET, libc::SO_SNDBUF, &1i32)
+            .and_then(|()| sys::set_flags(near, cloexec, nonblock))
+            .inspect_err(|_| sys::close(near))?;
+        Ok((near, bell))
+    }
+
+    /// The engine's end, for the worker to watch.
+    pub(super) fn far(&self) -> RawFd {
+        self.far
+    }
+
+    /// Something was published.
+    #[inline]
+    pub(super) fn ring(&self) {
+        // W2: publication before the look at `attention`; pairs with W1 and W3.
+        fence(Ordering::SeqCst);
+        if self.attention.load(Ordering::Relaxed) != 0 {
+            self.send();
+        }
+    }
+
+    /// Make `near` readable.
+    #[cold]
+    pub(super) fn send(&self) {
+        if !self.pending.swap(true, Ordering::SeqCst) {
+            // The queue is empty, so this cannot block; it fails only when the program has closed its end.
+            let _ = sys::send(self.far, &[1], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        }
+    }
+
+    /// Whether a datagram waits at `near`.
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::SeqCst)
+    }
+
+    /// The owner made a call that we see. Returns true when it was quiet until now: then the worker must be told.
+    #[inline]
+    pub(super) fn called(&self) -> bool {
+        if !self.called.load(Ordering::Relaxed) {
+            self.called.store(true, Ordering::Relaxed);
+        }
+        self.attention.load(Ordering::Relaxed) & QUIET != 0
+            && self.attention.fetch_and(!QUIET, Ordering::SeqCst) & QUIET != 0
+    }
+
+    /// Worker: whether the owner called since the last look; if not it is quiet from now on.
+    pub(super) fn look(&self) -> bool {
+        if self.called.swap(false, Ordering::Relaxed) {
+            return true;
+        }
+        self.attention.fetch_or(QUIET, Ordering::SeqCst);
+        // As W1: the bit before the look at the ring that the worker makes next.
+        fence(Ordering::SeqCst);
+        false
+    }
+
+    /// Announce a wait. The caller looks at the rings afterwards.
+    pub(super) fn announce(&self) {
+        self.attention.fetch_add(WAITER, Ordering::SeqCst);
+        // W1: the announcement before the look at the ring; pairs with W2.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Undo one [`Bell::announce`].
+    pub(super) fn retract(&self) {
+        self.attention.fetch_sub(WAITER, Ordering::SeqCst);
+    }
+
+    /// Take the datagram back if `ready` says that nothing is there. `near` must be verified to be ours.
+    pub(super) fn settle(&self, near: RawFd, ready: impl Fn() -> bool) {
+        if !self.is_pending() || ready() || self.settling.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let mut byte = [0; 4];
+        let _ = sys::recv(near, &mut byte, libc::MSG_DONTWAIT);
+        self.pending.store(false, Ordering::SeqCst);
+        self.settling.store(false, Ordering::Release);
+        // W3: see the module.
+        fence(Ordering::SeqCst);
+        if ready() {
+            self.send();
+        }
+    }
+
+    /// Make POLLOUT of `near` what `writable` says. `near` must be verified to be ours.
+    pub(super) fn set_writable(&self, near: RawFd, writable: impl Fn() -> bool) {
+        if writable() {
+            self.unblock();
+        } else if !self.blocked.load(Ordering::SeqCst) && !self.busy.swap(true, Ordering::Acquire) {
+            let _ = sys::send(near, &FILLER, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            self.blocked.store(true, Ordering::SeqCst);
+            self.busy.store(false, Ordering::Release);
+            // As W3: room that was made meanwhile is not missed.
+            fence(Ordering::SeqCst);
+            if writable() {
+                self.unblock();
+            }
+        }
+    }
+
+    /// TX entries were consumed and the ring is writable: give POLLOUT back if it was withdrawn.
+    #[inline]
+    pub(super) fn writable_again(&self) {
+        // W2 for the other direction; its partner is the fence in `set_writable`.
+        fence(Ordering::SeqCst);
+        if self.blocked.load(Ordering::Relaxed) {
+            self.unblock();
+        }
+    }
+
+    /// Whoever holds `busy` now either withdraws POLLOUT, and looks at the ring again afterwards, or found it not withdrawn.
+    #[cold]
+    fn unblock(&self) {
+        if self.blocked.load(Ordering::SeqCst) && !self.busy.swap(true, Ordering::Acquire) {
+            self.drain_far();
+            self.blocked.store(false, Ordering::SeqCst);
+            self.busy.store(false, Ordering::Release);
+        }
+    }
+
+    /// Read everything at `far`. Returns whether a kick was among it.
+    fn drain_far(&self) -> bool {
+        let mut kicked = false;
+        let mut byte = [0; 1];
+        // Bounded: a program that floods its own descriptor must not keep us here.
+        for _ in 0..64 {
+            match sys::recv(self.far, &mut byte, libc::MSG_DONTWAIT | libc::MSG_TRUNC) {
+                Ok(0) => kicked = true,
+                Ok(_) => {}
+                Err(Errno::EINTR) => {}
+                Err(_) => break,
+            }
+        }
+        kicked
+    }
+
+    /// Worker: whether a raw kick has arrived.
+    pub(super) fn take_kick(&self) -> bool {
+        if self.blocked.load(Ordering::SeqCst) || self.busy.swap(true, Ordering::Acquire) {
+            // The filler is in front: a raw kick gets EAGAIN now, as from a kernel socket with a full ring.
+            return true;
+        }
+        let kicked = self.drain_far();
+        self.busy.store(false, Ordering::Release);
+        kicked
+    }
+
+    /// The socket is finished: a sleeper wakes and finds out.
+    pub(super) fn finish(&self) {
+        self.pending.store(true, Ordering::SeqCst);
+        let _ = sys::send(self.far, &[1], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        sys::close(self.far);
+    }
+}

@@ -1,0 +1,313 @@
+//! The transmit path: from a TX ring to the device, on the thread of whoever calls.
+//!
+//! A turn reads a batch of descriptors, checks each against the UMEM, reserves completion places for the batch, hands the
+//! frames to the device, cancels what the device refused and submits what it took. Nothing is allocated, nothing locked.
+
+use crossbeam_utils::CachePadded;
+
+use super::{
+    bell::Bell,
+    pool::Pool,
+    stat::{Send, add_owned},
+};
+use crate::{
+    device::Piece,
+    errno::{Errno, Result},
+    ring::{Available, Consumer},
+    sync::{AtomicBool, AtomicU32, Ordering, UnsafeCell, spin_loop, thread},
+    uapi::{Desc, Ring, XDP_PKT_CONTD},
+};
+
+/// Descriptors of one batch.
+const BATCH: usize = 64;
+/// Descriptors of one frame: the kernel's limit for a packet buffer.
+const MAX_CHAIN: usize = 18;
+/// Rounds that a caller does for others who found the token taken, before it leaves the rest to the next call.
+const ROUNDS: u32 = 8;
+
+/// Who may drain a TX ring: one thread at a time. Nobody waits for it but the one who closes the socket.
+#[derive(Debug)]
+struct Token(CachePadded<AtomicU32>);
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and somebody wanted it meanwhile.
+const AGAIN: u32 = 2;
+const CLOSED: u32 = 3;
+
+impl Token {
+    fn new() -> Token {
+        Token(CachePadded::new(AtomicU32::new(FREE)))
+    }
+
+    /// False: taken; the holder was asked to look again, or the socket is closed.
+    #[inline]
+    fn take(&self) -> bool {
+        loop {
+            // T1: Acquire; pairs with the Release in `put` (T2): what the last holder wrote is seen.
+            match self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(HELD) => {
+                    // T3: Release; pairs with the Acquire in `put`: the holder's next look sees the caller's entries.
+                    if self.0.compare_exchange(HELD, AGAIN, Ordering::Release, Ordering::Relaxed).is_ok() {
+                        return false;
+                    }
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Give it back; false: somebody wanted it, and the caller still holds it.
+    #[inline]
+    fn put(&self) -> bool {
+        // T2, T3: see `take`.
+        if self.0.compare_exchange(HELD, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return true;
+        }
+        self.0.swap(HELD, Ordering::Acquire);
+        false
+    }
+
+    /// Give it back whoever wanted it.
+    fn put_anyway(&self) {
+        self.0.store(FREE, Ordering::Release);
+    }
+
+    /// Nobody gets it any more; returns when nobody has it.
+    fn close(&self) {
+        let mut spins = 0u32;
+        while self.0.compare_exchange(FREE, CLOSED, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            if self.0.load(Ordering::Relaxed) == CLOSED {
+                return;
+            }
+            spins += 1;
+            if spins < 64 { spin_loop() } else { thread::yield_now() }
+        }
+    }
+}
+
+/// A chain whose end has not come yet: taken from the ring, its completion places reserved.
+#[derive(Debug)]
+struct Held {
+    len: usize,
+    pieces: [Piece; MAX_CHAIN],
+    addrs: [u64; MAX_CHAIN],
+}
+
+const NO_PIECE: Piece = Piece { data: core::ptr::null(), len: 0, more: false };
+
+/// The sending side of one socket.
+#[derive(Debug)]
+pub(super) struct Tx {
+    ring: Consumer<Desc>,
+    token: Token,
+    budget: AtomicU32,
+    told_broken: AtomicBool,
+    /// Reached only by the holder of the token.
+    held: UnsafeCell<Held>,
+}
+
+// SAFETY: `held` is reached only between Token::take and Token::put, which order its accesses; the pointers in it are the
+// program's and not followed without the checks of a turn.
+unsafe impl Sync for Tx {}
+// SAFETY: as above.
+unsafe impl core::marker::Send for Tx {}
+
+/// Why a batch ended.
+enum End {
+    /// All that was wanted was looked at.
+    Done,
+    /// A descriptor was invalid: it is consumed and the turn ends, as in the kernel.
+    Invalid,
+    /// No completion place, or refused by the device.
+    Refused,
+}
+
+impl Tx {
+    pub(super) fn new(ring: Consumer<Desc>, budget: u32) -> Tx {
+        let held = Held { len: 0, pieces: [NO_PIECE; MAX_CHAIN], addrs: [0; MAX_CHAIN] };
+        Tx {
+            ring,
+            token: Token::new(),
+            budget: AtomicU32::new(budget),
+            told_broken: AtomicBool::new(false),
+            held: UnsafeCell::new(held),
+        }
+    }
+
+    /// Descriptors a turn may send from now on.
+    pub(super) fn set_budget(&self, budget: u32) {
+        self.budget.store(budget, Ordering::Relaxed);
+    }
+
+    /// Whether half of the ring or more is free.
+    #[inline]
+    pub(super) fn is_writable(&self) -> bool {
+        self.ring.queued() <= self.ring.entries() / 2
+    }
+
+    /// Nobody sends any more; returns when nobody does.
+    pub(super) fn close(&self) {
+        self.token.close();
+    }
+
+    /// One turn. EAGAIN: more is left than the budget, no completion place, or the device holds the sender back.
+    pub(super) fn turn(&self, pool: &Pool, counters: &Send, bell: &Bell) -> Result<()> {
+        if !self.token.take() {
+            return Ok(());
+        }
+        let mut result;
+        let mut rounds = 0;
+        loop {
+            result = self.drain(pool, counters);
+            rounds += 1;
+            if rounds == ROUNDS {
+                self.token.put_anyway();
+                break;
+            }
+            if self.token.put() {
+                break;
+            }
+        }
+        if self.is_writable() {
+            bell.writable_again();
+        }
+        result
+    }
+
+    fn drain(&self, pool: &Pool, counters: &Send) -> Result<()> {
+        add_owned(&counters.kicks, 1);
+        let mut left = self.budget.load(Ordering::Relaxed);
+        if pool.umem.is_gone() {
+            return Err(Errno::ENXIO);
+        }
+        loop {
+            let waiting = match self.ring.available() {
+                Available::Entries(n) => n,
+                Available::Broken => {
+                    if !self.told_broken.swap(true, Ordering::Relaxed) {
+                        pool.report_broken(Ring::Tx);
+                    }
+                    return Ok(());
+                }
+            };
+            if waiting == 0 {
+                add_owned(&counters.ring_empty, 1);
+                return Ok(());
+            }
+            if left == 0 {
+                add_owned(&counters.again, 1);
+                return Err(Errno::EAGAIN);
+            }
+            let (consumed, end) = self.batch(waiting.min(left).min(BATCH as u32), pool, counters);
+            left = left.saturating_sub(consumed);
+            match end {
+                End::Invalid => return Ok(()),
+                End::Refused => {
+                    add_owned(&counters.again, 1);
+                    return Err(Errno::EAGAIN);
+                }
+                End::Done => {}
+            }
+        }
+    }
+
+    /// Up to `want` (1 to BATCH) descriptors. Returns how many were consumed.
+    #[inline]
+    fn batch(&self, want: u32, pool: &Pool, counters: &Send) -> (u32, End) {
+        self.held.with_mut(|held| {
+            // SAFETY: the caller holds the token, so this is the only reference.
+            let held = unsafe { &mut *held };
+            self.batch_with(held, want, pool, counters)
+        })
+    }
+
+    #[inline]
+    fn batch_with(&self, held: &mut Held, want: u32, pool: &Pool, counters: &Send) -> (u32, End) {
+        let mut pieces = [NO_PIECE; BATCH + MAX_CHAIN];
+        let mut addrs = [0u64; BATCH + MAX_CHAIN];
+        let before = held.len;
+        pieces[..before].copy_from_slice(&held.pieces[..before]);
+        addrs[..before].copy_from_slice(&held.addrs[..before]);
+
+        let places = pool.completion.reserve(want);
+        let mut len = before;
+        // Pieces up to here are whole frames.
+        let mut whole = 0;
+        let mut bytes = 0u64;
+        let mut end = End::Done;
+        let mut bad = false;
+        for i in 0..want {
+            let desc = self.ring.get(i);
+            let Some(offset) = pool.umem.piece(&desc) else {
+                bad = true;
+                end = End::Invalid;
+                break;
+            };
+            if i == places {
+                end = End::Refused;
+                break;
+            }
+            let more = desc.options & XDP_PKT_CONTD != 0;
+            pieces[len] = Piece { data: pool.umem.at(offset), len: desc.len, more };
+            addrs[len] = desc.addr;
+            len += 1;
+            if !more {
+                whole = len;
+            } else if len - whole == MAX_CHAIN {
+                // No frame may be that long: it goes as a chain with an invalid descriptor does.
+                bad = true;
+                end = End::Invalid;
+                len -= 1;
+                break;
+            }
+        }
+
+        let sent = if whole == 0 { 0 } else { pool.device.transmit(pool.queue, &pieces[..whole]).pieces.min(whole) };
+        let fresh = len - before;
+        let mut consumed;
+        if sent < whole {
+            // What the device refused stays in the ring; a held chain stays held.
+            consumed = sent.saturating_sub(before);
+            if sent >= before {
+                held.len = 0;
+            }
+            pool.completion.cancel(places - consumed as u32);
+            end = End::Refused;
+        } else {
+            consumed = fresh;
+            let tail = len - whole;
+            let mut cancel = places - fresh as u32;
+            if bad {
+                // The chain so far and the descriptor that spoils it.
+                consumed += 1;
+                cancel += tail as u32;
+                held.len = 0;
+                add_owned(&counters.invalid, tail as u64 + 1);
+            } else {
+                held.pieces[..tail].copy_from_slice(&pieces[whole..len]);
+                held.addrs[..tail].copy_from_slice(&addrs[whole..len]);
+                held.len = tail;
+            }
+            if cancel != 0 {
+                pool.completion.cancel(cancel);
+            }
+        }
+        if consumed != 0 {
+            self.ring.release(consumed as u32);
+        }
+        if sent != 0 {
+            pool.completion.submit(&addrs[..sent]);
+            for piece in &pieces[..sent] {
+                bytes += u64::from(piece.len);
+            }
+            add_owned(&counters.frames, pieces[..sent].iter().filter(|p| !p.more).count() as u64);
+            add_owned(&counters.bytes, bytes);
+        }
+        if matches!(end, End::Refused) && pool.completion.take_broken_report() {
+            pool.report_broken(Ring::Completion);
+        }
+        (consumed as u32, end)
+    }
+}

@@ -1,0 +1,258 @@
+//! The process's one worker thread.
+//!
+//! It serves programs that make no call the library sees: those that only look at their rings, or sleep in system calls
+//! that are not interposed. It asks polled devices for frames on behalf of quiet sockets, notices kicks made by raw system
+//! calls, sees to it that a sleeper that it cannot see is woken, and takes stale readability back. It never sends from a
+//! TX ring unasked, and it sleeps without a time-out when every socket is quiet and nothing is pending.
+//!
+//! Started with the first bind, ends with the last close. Its descriptors end with it.
+
+use std::{
+    os::fd::RawFd,
+    time::{Duration, Instant},
+};
+
+use super::Socket;
+use crate::{
+    errno::{Errno, Result},
+    sync::{Arc, AtomicBool, AtomicU32, Condvar, Mutex, Ordering, Weak, thread},
+    sys, uapi, warn,
+};
+
+/// Time between two looks while something is going on.
+const TICK_MS: i32 = 1;
+/// The longest time between two looks while something is only pending.
+const SLOW_TICK_MS: i32 = 64;
+/// How long a close waits for the thread to end.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Worker {
+    state: Mutex<State>,
+    /// Told when the thread has ended.
+    ended: Condvar,
+    /// The thread sleeps, or is about to, without a time-out.
+    asleep: AtomicBool,
+    /// The eventfd, for `wake` without a lock.
+    event: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sockets: Vec<(u64, Weak<Socket>)>,
+    next_token: u64,
+    running: Option<Descriptors>,
+    /// The thread was told to end and has not yet.
+    ending: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Descriptors {
+    epoll: RawFd,
+    event: RawFd,
+}
+
+/// What a look at all sockets found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Frames were received: look again at once.
+    Work,
+    /// A socket's owner is awake.
+    Awake,
+    /// All is quiet, but something may have to be taken back or retried.
+    Pending,
+    /// Nothing to do until somebody calls.
+    Nothing,
+}
+
+const EVENT_TOKEN: u64 = u64::MAX;
+
+impl Worker {
+    /// Serve one more socket; starts the thread if it does not run. Its errors are those of making one.
+    pub(super) fn add(&'static self, socket: &Weak<Socket>, far: RawFd) -> Result<()> {
+        let mut state = self.state.lock().map_err(|_| Errno::EIO)?;
+        while state.ending {
+            state = self.ended.wait(state).map_err(|_| Errno::EIO)?;
+        }
+        let running = match state.running {
+            Some(running) => running,
+            None => self.start(&mut state)?,
+        };
+        let token = state.next_token;
+        state.next_token += 1;
+        let events = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET).cast_unsigned();
+        sys::epoll_add(running.epoll, far, events, token)?;
+        state.sockets.push((token, Weak::clone(socket)));
+        drop(state);
+        self.wake();
+        Ok(())
+    }
+
+    /// Serve one socket fewer; with the last the thread ends.
+    pub(super) fn remove(&self, socket: &Socket) {
+        let Ok(mut state) = self.state.lock() else { return };
+        state.sockets.retain(|(_, s)| !core::ptr::eq(s.as_ptr(), socket));
+        if !state.sockets.is_empty() || state.running.is_none() || state.ending {
+            return;
+        }
+        state.ending = true;
+        self.nudge();
+        if thread::current().name() == Some(NAME) {
+            return;
+        }
+        let deadline = Instant::now() + FAREWELL;
+        while state.ending {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return };
+            state = match self.ended.wait_timeout(state, left) {
+                Ok((state, _)) => state,
+                Err(_) => return,
+            };
+        }
+    }
+
+    fn start(&'static self, state: &mut State) -> Result<Descriptors> {
+        let event = sys::eventfd()?;
+        let made = sys::epoll().and_then(|epoll| {
+            let added = sys::epoll_add(epoll, event, libc::EPOLLIN.cast_unsigned(), EVENT_TOKEN);
+            added.map(|()| epoll).inspect_err(|_| sys::close(epoll))
+        });
+        let epoll = made.inspect_err(|_| sys::close(event))?;
+        let descriptors = Descriptors { epoll, event };
+        self.event.store(event.cast_unsigned(), Ordering::Release);
+        let spawned = thread::Builder::new().name(NAME.to_owned()).spawn(move || self.run(descriptors));
+        if let Err(e) = spawned {
+            sys::close(epoll);
+            sys::close(event);
+            warn!(
+                "cannot start the thread that serves sleeping AF_XDP sockets: {e}; check the limit on threads (ulimit -u)"
+            );
+            return Err(Errno::EAGAIN);
+        }
+        state.running = Some(descriptors);
+        Ok(descriptors)
+    }
+
+    /// Somebody is awake or has work: see that the thread looks. A system call only when it sleeps.
+    pub(super) fn wake(&self) {
+        // SC: the caller's change before this look; pairs with the store to `asleep` before the thread's last look.
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            self.nudge();
+        }
+    }
+
+    #[cold]
+    fn nudge(&self) {
+        let fd = self.event.load(Ordering::Acquire).cast_signed();
+        let _ = sys::write(fd, &1u64.to_ne_bytes());
+    }
+
+    fn run(&self, descriptors: Descriptors) {
+        sys::block_signals();
+        let mut pause = TICK_MS;
+        let mut idle_looks = 0u32;
+        loop {
+            let sockets: Vec<Arc<Socket>> = match self.state.lock() {
+                Ok(state) if state.ending => break,
+                Ok(state) => state.sockets.iter().filter_map(|(_, s)| s.upgrade()).collect(),
+                Err(_) => break,
+            };
+            let timeout = match look(&sockets) {
+                Found::Work => {
+                    idle_looks = 0;
+                    pause = TICK_MS;
+                    0
+                }
+                Found::Awake => {
+                    idle_looks = 0;
+                    pause = TICK_MS;
+                    TICK_MS
+                }
+                Found::Pending => {
+                    let now = pause;
+                    pause = (pause * 2).min(SLOW_TICK_MS);
+                    now
+                }
+                Found::Nothing => {
+                    idle_looks += 1;
+                    pause = TICK_MS;
+                    if idle_looks < 2 { TICK_MS } else { -1 }
+                }
+            };
+            if timeout == -1 {
+                self.asleep.store(true, Ordering::SeqCst);
+                // The last look: whoever became awake before the store is seen here, after it calls `wake`.
+                if look(&sockets) != Found::Nothing {
+                    self.asleep.store(false, Ordering::SeqCst);
+                    idle_looks = 0;
+                    continue;
+                }
+            }
+            drop(sockets);
+            self.sleep(descriptors, timeout);
+            self.asleep.store(false, Ordering::SeqCst);
+        }
+        if let Ok(mut state) = self.state.lock() {
+            state.running = None;
+            state.ending = false;
+            sys::close(descriptors.epoll);
+            sys::close(descriptors.event);
+        }
+        self.ended.notify_all();
+    }
+
+    fn sleep(&self, descriptors: Descriptors, timeout: i32) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+        let n = sys::epoll_wait(descriptors.epoll, &mut events, timeout).unwrap_or(0);
+        for event in &events[..n] {
+            let (token, what) = (event.u64, event.events);
+            if token == EVENT_TOKEN {
+                let _ = sys::read(descriptors.event, &mut [0; 8]);
+                continue;
+            }
+            let Some(socket) = self.socket(token) else { continue };
+            if what & (libc::EPOLLHUP | libc::EPOLLRDHUP).cast_unsigned() != 0 {
+                // The program's last number was closed by a call that we did not see.
+                socket.vanished();
+            } else if socket.bell().take_kick() {
+                socket.raw_kick();
+            }
+        }
+    }
+
+    fn socket(&self, token: u64) -> Option<Arc<Socket>> {
+        let state = self.state.lock().ok()?;
+        state.sockets.iter().find(|(t, _)| *t == token)?.1.upgrade()
+    }
+}
+
+/// The thread's name, as `ps -L` shows it.
+const NAME: &str = "slipring";
+
+/// One look at every socket.
+fn look(sockets: &[Arc<Socket>]) -> Found {
+    let mut found = Found::Nothing;
+    for socket in sockets {
+        let bell = socket.bell();
+        let one = if bell.look() {
+            Found::Awake
+        } else if socket.is_polled() && socket.receive_turn() != 0 {
+            Found::Work
+        } else {
+            let ready = uapi::Socket::readiness(&**socket) & libc::POLLIN != 0;
+            if ready {
+                bell.send();
+            } else if bell.is_pending() {
+                socket.settle();
+            }
+            if bell.is_pending() || socket.is_polled() { Found::Pending } else { Found::Nothing }
+        };
+        found = match (found, one) {
+            (Found::Work, _) | (_, Found::Work) => Found::Work,
+            (Found::Awake, _) | (_, Found::Awake) => Found::Awake,
+            (Found::Pending, _) | (_, Found::Pending) => Found::Pending,
+            _ => Found::Nothing,
+        };
+    }
+    found
+}
