@@ -64,6 +64,13 @@ pub trait Socket: fmt::Debug + Send + Sync {
 
     /// Put the socket under the descriptor number `fd`, closing what was there (`dup3`), and give up the old number.
     fn renumber(&self, fd: RawFd) -> Result<()>;
+
+    /// Give up the descriptor number without closing it, because another socket takes it over at once
+    /// ([`Socket::renumber`] closes what was there). From then on this socket is closed. Without an implementation of its
+    /// own a socket closes the number, and for a moment anybody may be given it.
+    fn relinquish(&self) {
+        self.close();
+    }
 }
 
 /// What a socket has been given before bind.
