@@ -3,6 +3,8 @@
 //! libxdp's semantics (`crate::xsk`) are written once over these traits. A provider gives what the *kernel* gives, with
 //! the kernel's errors; it knows nothing of libxdp's objects.
 
+pub mod select;
+pub mod switch;
 mod types;
 
 use core::{fmt, ptr::NonNull};
@@ -93,6 +95,13 @@ pub trait Program: fmt::Debug + Send + Sync {
 
     /// Take away the entry of `queue`.
     fn remove(&self, queue: u32) -> Result<()>;
+
+    /// Whether [`Program::insert`] has a place for `queue`, asked before bind, which cannot be undone. E2BIG: the device
+    /// has such a queue, but the program's map, which somebody else made, does not.
+    fn check(&self, queue: u32) -> Result<()> {
+        let _ = queue;
+        Ok(())
+    }
 }
 
 /// Where sockets come from.
