@@ -142,9 +142,11 @@ struct Tally {
 }
 
 impl Tally {
+    #[inline]
     fn sent(&self, frames: Frames<'_>) {
-        self.tx_frames.fetch_add(count(frames), Ordering::Relaxed);
-        self.tx_bytes.fetch_add(frames.iter().map(|p| u64::from(p.len)).sum(), Ordering::Relaxed);
+        let (n, bytes) = tally(frames);
+        self.tx_frames.fetch_add(n, Ordering::Relaxed);
+        self.tx_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     #[cold]
@@ -161,9 +163,15 @@ impl Tally {
     }
 }
 
+/// Whole frames and bytes in a run of pieces.
+#[inline]
+pub(crate) fn tally(frames: Frames<'_>) -> (u64, u64) {
+    frames.iter().fold((0, 0), |(n, bytes), p| (n + u64::from(!p.more), bytes + u64::from(p.len)))
+}
+
 /// Whole frames in a run of pieces.
 fn count(frames: Frames<'_>) -> u64 {
-    frames.iter().filter(|p| !p.more).count() as u64
+    tally(frames).0
 }
 
 /// Bytes of an Ethernet header and a VLAN tag, which a frame may have beyond the MTU (as on veth).
@@ -171,6 +179,10 @@ const HEADERS: u32 = 18;
 
 /// Leading pieces whose frames are no longer than the MTU allows; all of them in the usual case.
 fn within_mtu(frames: Frames<'_>, mtu: u32) -> usize {
+    // No piece longer than the limit and none that goes on: the usual case, without a branch a piece.
+    if frames.iter().fold(true, |fit, p| fit & !p.more & (p.len <= mtu + HEADERS)) {
+        return frames.len();
+    }
     let limit = u64::from(mtu + HEADERS);
     let (mut bytes, mut whole) = (0u64, 0);
     for (i, piece) in frames.iter().enumerate() {

@@ -3,6 +3,8 @@
 //! A turn reads a batch of descriptors, checks each against the UMEM, reserves completion places for the batch, hands the
 //! frames to the device, cancels what the device refused and submits what it took. Nothing is allocated, nothing locked.
 
+use core::mem::MaybeUninit;
+
 use crossbeam_utils::CachePadded;
 
 use super::{
@@ -11,7 +13,7 @@ use super::{
     stat::{Send, add_owned},
 };
 use crate::{
-    device::Piece,
+    device::{Piece, tally},
     errno::{Errno, Result},
     ring::{Available, Consumer},
     sync::{AtomicBool, AtomicU32, Ordering, UnsafeCell, spin_loop, thread},
@@ -225,22 +227,24 @@ impl Tx {
 
     #[inline]
     fn batch_with(&self, held: &mut Held, want: u32, pool: &Pool, counters: &Send) -> (u32, End) {
-        let mut pieces = [NO_PIECE; BATCH + MAX_CHAIN];
-        let mut addrs = [0u64; BATCH + MAX_CHAIN];
+        let mut piece_space = [const { MaybeUninit::<Piece>::uninit() }; BATCH + MAX_CHAIN];
+        let mut addr_space = [const { MaybeUninit::<u64>::uninit() }; BATCH + MAX_CHAIN];
         let before = held.len;
-        pieces[..before].copy_from_slice(&held.pieces[..before]);
-        addrs[..before].copy_from_slice(&held.addrs[..before]);
+        for i in 0..before {
+            piece_space[i].write(held.pieces[i]);
+            addr_space[i].write(held.addrs[i]);
+        }
 
+        let rules = pool.umem.rules();
         let places = pool.completion.reserve(want);
         let mut len = before;
         // Pieces up to here are whole frames.
         let mut whole = 0;
-        let mut bytes = 0u64;
         let mut end = End::Done;
         let mut bad = false;
         for i in 0..want {
             let desc = self.ring.get(i);
-            let Some(offset) = pool.umem.piece(&desc) else {
+            let Some(data) = rules.piece(&desc) else {
                 bad = true;
                 end = End::Invalid;
                 break;
@@ -250,8 +254,9 @@ impl Tx {
                 break;
             }
             let more = desc.options & XDP_PKT_CONTD != 0;
-            pieces[len] = Piece { data: pool.umem.at(offset), len: desc.len, more };
-            addrs[len] = desc.addr;
+            // `len` is at most `before` + `i`, below the space's BATCH + MAX_CHAIN.
+            piece_space[len].write(Piece { data, len: desc.len, more });
+            addr_space[len].write(desc.addr);
             len += 1;
             if !more {
                 whole = len;
@@ -263,6 +268,10 @@ impl Tx {
                 break;
             }
         }
+        // SAFETY: the first `len` were written above; MaybeUninit<T> has T's layout.
+        let pieces = unsafe { core::slice::from_raw_parts(piece_space.as_ptr().cast::<Piece>(), len) };
+        // SAFETY: as above.
+        let addrs = unsafe { core::slice::from_raw_parts(addr_space.as_ptr().cast::<u64>(), len) };
 
         let sent = if whole == 0 { 0 } else { pool.device.transmit(pool.queue, &pieces[..whole]).pieces.min(whole) };
         let fresh = len - before;
@@ -299,10 +308,8 @@ impl Tx {
         }
         if sent != 0 {
             pool.completion.submit(&addrs[..sent]);
-            for piece in &pieces[..sent] {
-                bytes += u64::from(piece.len);
-            }
-            add_owned(&counters.frames, pieces[..sent].iter().filter(|p| !p.more).count() as u64);
+            let (frames, bytes) = tally(&pieces[..sent]);
+            add_owned(&counters.frames, frames);
             add_owned(&counters.bytes, bytes);
         }
         if matches!(end, End::Refused) && pool.completion.take_broken_report() {

@@ -96,29 +96,16 @@ impl Umem {
         Some(Place { at, addr: at })
     }
 
-    /// A TX descriptor as an offset into the area; `None`: the kernel calls it invalid. It never spans two chunks in
-    /// aligned mode, never leaves the area, and is never empty.
+    /// The rules for TX descriptors, by value, for a batch.
     #[inline]
-    pub(super) fn piece(&self, desc: &Desc) -> Option<u64> {
-        let chunk = u64::from(self.reg.chunk_size);
-        let len = u64::from(desc.len);
-        let metadata = u64::from(self.reg.tx_metadata_len);
-        if len == 0 || desc.options & !XDP_PKT_CONTD != 0 {
-            return None;
+    pub(super) fn rules(&self) -> Rules {
+        Rules {
+            base: self.at(0),
+            len: self.reg.len,
+            chunk: u64::from(self.reg.chunk_size),
+            metadata: u64::from(self.reg.tx_metadata_len),
+            unaligned: self.unaligned,
         }
-        let data = if self.unaligned {
-            (desc.addr & XSK_UNALIGNED_BUF_ADDR_MASK).wrapping_add(desc.addr >> XSK_UNALIGNED_BUF_OFFSET_SHIFT)
-        } else {
-            desc.addr
-        };
-        // The metadata stands before the data and belongs to the same chunk.
-        let start = data.checked_sub(metadata)?;
-        let whole = len + metadata;
-        if start >= self.reg.len || self.reg.len - start < whole {
-            return None;
-        }
-        let fits = if self.unaligned { whole <= chunk } else { (start & (chunk - 1)) + whole <= chunk };
-        fits.then_some(data)
     }
 
     /// First address of the area and the one behind it.
@@ -144,6 +131,42 @@ impl Umem {
     }
 }
 
+/// What makes a TX descriptor valid.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    base: *mut u8,
+    len: u64,
+    chunk: u64,
+    metadata: u64,
+    unaligned: bool,
+}
+
+impl Rules {
+    /// The memory of a TX descriptor; `None`: the kernel calls it invalid. It never spans two chunks in aligned mode,
+    /// never leaves the area, and is never empty.
+    #[inline]
+    pub(super) fn piece(&self, desc: &Desc) -> Option<*const u8> {
+        let len = u64::from(desc.len);
+        if len == 0 || desc.options & !XDP_PKT_CONTD != 0 {
+            return None;
+        }
+        let data = if self.unaligned {
+            (desc.addr & XSK_UNALIGNED_BUF_ADDR_MASK).wrapping_add(desc.addr >> XSK_UNALIGNED_BUF_OFFSET_SHIFT)
+        } else {
+            desc.addr
+        };
+        // The metadata stands before the data and belongs to the same chunk.
+        let start = data.wrapping_sub(self.metadata);
+        let whole = len + self.metadata;
+        if start >= self.len || self.len - start < whole || data < self.metadata {
+            return None;
+        }
+        let in_chunk = if self.unaligned { 0 } else { start & (self.chunk - 1) };
+        // Inside the area: `start + whole` is at most its length.
+        (in_chunk + whole <= self.chunk).then(|| self.base.wrapping_add(data as usize).cast_const())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,14 +179,19 @@ mod tests {
         Umem { reg, offset, room: chunk_size - offset, unaligned, gone: AtomicBool::new(false) }
     }
 
+    /// Offset of the memory that a descriptor names.
+    fn at(u: &Umem, desc: &Desc) -> Option<u64> {
+        u.rules().piece(desc).map(|p| p.addr() as u64 - u.reg.addr)
+    }
+
     /// The kernel's rules for descriptors: outside, across the end, across a chunk, empty, unknown options.
     #[test]
     fn tx_descriptors_are_judged_as_the_kernel_does() {
         let u = umem(4096, 0, 0, 0);
         let desc = |addr, len, options| Desc { addr, len, options };
-        assert_eq!(u.piece(&desc(0, 4096, 0)), Some(0));
-        assert_eq!(u.piece(&desc(4096 + 100, 60, XDP_PKT_CONTD)), Some(4196));
-        assert_eq!(u.piece(&desc(15 * 4096, 4096, 0)), Some(15 * 4096));
+        assert_eq!(at(&u, &desc(0, 4096, 0)), Some(0));
+        assert_eq!(at(&u, &desc(4096 + 100, 60, XDP_PKT_CONTD)), Some(4196));
+        assert_eq!(at(&u, &desc(15 * 4096, 4096, 0)), Some(15 * 4096));
         for bad in [
             desc(0, 0, 0),
             desc(0, 4097, 0),
@@ -175,17 +203,17 @@ mod tests {
             desc(0, 60, 2),
             desc(0, 60, 0x8000_0000),
         ] {
-            assert_eq!(u.piece(&bad), None, "{bad:?}");
+            assert_eq!(at(&u, &bad), None, "{bad:?}");
         }
         let u = umem(3000, 0, XDP_UMEM_UNALIGNED_CHUNK_FLAG, 0);
-        assert_eq!(u.piece(&desc(4000, 3000, 0)), Some(4000), "may cross a page");
-        assert_eq!(u.piece(&desc(4000 | 96 << 48, 100, 0)), Some(4096));
-        assert_eq!(u.piece(&desc(0, 3001, 0)), None);
-        assert_eq!(u.piece(&desc(16 * 4096 - 10, 11, 0)), None);
-        assert_eq!(u.piece(&desc(XSK_UNALIGNED_BUF_ADDR_MASK | 0xffff << 48, 60, 0)), None);
+        assert_eq!(at(&u, &desc(4000, 3000, 0)), Some(4000), "may cross a page");
+        assert_eq!(at(&u, &desc(4000 | 96 << 48, 100, 0)), Some(4096));
+        assert_eq!(at(&u, &desc(0, 3001, 0)), None);
+        assert_eq!(at(&u, &desc(16 * 4096 - 10, 11, 0)), None);
+        assert_eq!(at(&u, &desc(XSK_UNALIGNED_BUF_ADDR_MASK | 0xffff << 48, 60, 0)), None);
         let u = umem(2048, 0, XDP_UMEM_TX_METADATA_LEN, 16);
-        assert_eq!(u.piece(&desc(16, 60, 0)), Some(16));
-        assert_eq!(u.piece(&desc(8, 60, 0)), None, "no room for the metadata before it");
+        assert_eq!(at(&u, &desc(16, 60, 0)), Some(16));
+        assert_eq!(at(&u, &desc(8, 60, 0)), None, "no room for the metadata before it");
     }
 
     /// Received data begins at chunk + 256 + head room whatever offset the fill entry carries (C27, C28).
