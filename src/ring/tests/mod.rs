@@ -2,6 +2,8 @@
 
 #[cfg(not(loom))]
 mod basic;
+#[cfg(loom)]
+mod models;
 
 use super::{Entry, RingMemory};
 use crate::sync::Ordering;
@@ -12,12 +14,20 @@ struct Program<'a, T: Entry>(&'a RingMemory<T>);
 impl<T: Entry> Program<'_, T> {
     /// Consume up to `max` entries of a ring that we produce.
     fn consume(&self, max: u32) -> Vec<T> {
+        self.consume_telling(max, |_| ())
+    }
+
+    /// As [`consume`](Self::consume); `before` is told how many, before they are given back.
+    fn consume_telling(&self, max: u32, before: impl FnOnce(u32)) -> Vec<T> {
         let consumer = self.0.consumer().load(Ordering::Relaxed);
         let ready = self.0.producer().load(Ordering::Acquire).wrapping_sub(consumer);
         assert!(ready <= self.0.entries(), "the producer index went past the ring, or back: {ready}");
         let n = ready.min(max);
         let got = (0..n).map(|i| self.0.read(consumer.wrapping_add(i))).collect();
-        self.0.consumer().store(consumer.wrapping_add(n), Ordering::Release);
+        if n > 0 {
+            before(n);
+            self.0.consumer().store(consumer.wrapping_add(n), Ordering::Release);
+        }
         got
     }
 
