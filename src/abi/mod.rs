@@ -4,6 +4,7 @@
 //! return convention. They hold no logic. Any thread may call any of them.
 
 pub mod types;
+pub mod xsk;
 
 use core::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};

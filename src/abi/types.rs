@@ -149,6 +149,14 @@ pub struct xsk_socket_opts {
     pub bind_flags: __u16,
 }
 
+/// A UMEM; opaque to C.
+#[derive(Debug)]
+pub struct xsk_umem(pub(super) crate::xsk::Umem);
+
+/// A socket; opaque to C.
+#[derive(Debug)]
+pub struct xsk_socket(pub(super) crate::xsk::Socket);
+
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(size_of::<xsk_ring_prod>() == 48 && align_of::<xsk_ring_prod>() == 8);

@@ -315,11 +315,11 @@ pub(super) fn prog_info(prog: &OwnedFd) -> Result<ProgInfo> {
         func_info_rec_size: u32,
     }
     /// More than any program of interest has.
-    const MAPS: usize = 64;
-    let mut ids = [0u32; MAPS];
-    let mut raw = Raw { nr_map_ids: MAPS as u32, map_ids: address(ids.as_mut_ptr()), ..Raw::default() };
+    const MAPS: u32 = 64;
+    let mut ids = [0u32; MAPS as usize];
+    let mut raw = Raw { nr_map_ids: MAPS, map_ids: address(ids.as_mut_ptr()), ..Raw::default() };
     info(prog.raw(), &mut raw)?;
-    let count = (raw.nr_map_ids as usize).min(MAPS);
+    let count = raw.nr_map_ids.min(MAPS) as usize;
     Ok(ProgInfo { id: raw.id, name: text_of(&raw.name), btf_id: raw.btf_id, map_ids: ids[..count].to_vec() })
 }
 

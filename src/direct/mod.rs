@@ -14,7 +14,8 @@ use std::{ffi::CStr, os::fd::RawFd, sync::Arc};
 
 use crate::{
     errno::Result,
-    uapi::{Program, Provider, Socket},
+    sys,
+    uapi::{AF_XDP, Program, Provider, Socket},
 };
 
 /// The kernel as a provider.
@@ -25,6 +26,12 @@ pub fn provider() -> &'static dyn Provider {
 /// Take over a descriptor that the program made itself. It is not looked at: a wrong one fails at the first call on it.
 pub fn adopt(fd: RawFd) -> Arc<dyn Socket> {
     Arc::new(socket::DirectSocket::new(fd))
+}
+
+/// Whether a descriptor is an AF_XDP socket of the kernel's.
+pub fn is_xdp_socket(fd: RawFd) -> bool {
+    let mut domain = 0i32;
+    sys::getsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, &mut domain).is_ok() && domain == AF_XDP
 }
 
 #[derive(Debug)]

@@ -67,6 +67,13 @@ pub(super) struct Link {
     pub(super) xdp: Attached,
 }
 
+/// What a request is answered with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Link,
+    Acknowledgement,
+}
+
 /// A route netlink socket. It stays in the namespace in which it was opened, wherever the thread goes.
 #[derive(Debug)]
 pub(super) struct Netlink {
@@ -87,7 +94,7 @@ impl Netlink {
     pub(super) fn link(&self, ifindex: u32) -> Result<Link> {
         let mut request = Request::new(RTM_GETLINK, ifindex);
         request.attribute(IFLA_EXT_MASK, &SKIP_STATS.to_ne_bytes());
-        self.transact(request, Some(parse_link))
+        self.transact(request, Answer::Link)
     }
 
     /// Set the program of one mode (`flags` holds exactly one mode bit); `program` -1 takes it away. With `expected`, only
@@ -102,14 +109,14 @@ impl Netlink {
             request.attribute(IFLA_XDP_EXPECTED_FD, &expected.to_ne_bytes());
         }
         request.close_nest(nest);
-        self.transact(request, None).map(drop)
+        self.transact(request, Answer::Acknowledgement).map(drop)
     }
 
-    /// Send a request and wait for its answer: a link, parsed by `parse`, or the acknowledgement.
-    fn transact(&self, mut request: Request, parse: Option<fn(&[u8]) -> Result<Link>>) -> Result<Link> {
+    /// Send a request and wait for its answer; an acknowledgement is an empty link.
+    fn transact(&self, mut request: Request, expected: Answer) -> Result<Link> {
         let mut sequence = self.sequence.lock().unwrap_or_else(PoisonError::into_inner);
         *sequence = sequence.wrapping_add(1);
-        let bytes = request.finish(*sequence, parse.is_none());
+        let bytes = request.finish(*sequence, expected == Answer::Acknowledgement);
         sys::send(self.fd.raw(), bytes, 0)?;
         let mut answer = vec![0u8; ROOM];
         loop {
@@ -121,12 +128,12 @@ impl Netlink {
                 if message.sequence != *sequence {
                     continue;
                 }
-                match (message.kind, parse) {
+                match (message.kind, expected) {
                     (kind, _) if i32::from(kind) == libc::NLMSG_ERROR => {
                         let error = i32_at(message.body, 0).ok_or(Errno::EIO)?;
                         return if error == 0 { Ok(Link::default()) } else { Err(Errno::new(-error)) };
                     }
-                    (RTM_NEWLINK, Some(parse)) => return parse(message.body),
+                    (RTM_NEWLINK, Answer::Link) => return parse_link(message.body),
                     _ => {}
                 }
             }
@@ -144,7 +151,7 @@ pub(super) fn ifindex_of_altname(name: &CStr) -> Result<u32> {
     request.attribute(IFLA_EXT_MASK, &SKIP_STATS.to_ne_bytes());
     request.attribute(IFLA_ALT_IFNAME, name.to_bytes_with_nul());
     // Kernels before 5.5 know no such names and say EINVAL.
-    match Netlink::open()?.transact(request, Some(parse_link)) {
+    match Netlink::open()?.transact(request, Answer::Link) {
         Ok(link) => Ok(link.index),
         Err(Errno::EINVAL) => Err(Errno::ENODEV),
         Err(e) => Err(e),

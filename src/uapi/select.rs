@@ -48,3 +48,8 @@ pub fn adopt(fd: RawFd) -> (Side, Arc<dyn Socket>) {
         None => (Side::Direct, direct::adopt(fd)),
     }
 }
+
+/// Whether a descriptor is an AF_XDP socket of either provider.
+pub fn is_xdp_socket(fd: RawFd) -> bool {
+    engine::lookup_verified(fd).is_some() || direct::is_xdp_socket(fd)
+}

@@ -1,0 +1,353 @@
+//! The control path: UMEMs, sockets and the default program.
+//!
+//! Ring structs and configurations belong to the caller. They are read and written during the call that they are passed to
+//! and never afterwards.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use super::{
+    guard,
+    types::{
+        __u32, __u64, xsk_ring_cons, xsk_ring_prod, xsk_socket, xsk_socket_config, xsk_socket_opts, xsk_umem,
+        xsk_umem_config, xsk_umem_opts,
+    },
+};
+use crate::{
+    errno::{Errno, Result},
+    sys,
+    uapi::select,
+    xsk::{Socket, SocketOptions, Umem, UmemOptions, View, setup_program},
+};
+
+/// Make a UMEM of `size` bytes at `umem_area` with its fill and completion ring. 0, or a negative error number.
+///
+/// # Safety
+/// Pointers are NULL or valid for their type. The area stays mapped until `xsk_umem__delete`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_umem__create(
+    umem: *mut *mut xsk_umem,
+    umem_area: *mut c_void,
+    size: __u64,
+    fill: *mut xsk_ring_prod,
+    comp: *mut xsk_ring_cons,
+    config: *const xsk_umem_config,
+) -> c_int {
+    guard("xsk_umem__create", || {
+        // SAFETY: NULL or valid, by the caller.
+        let options = UmemOptions::from_config(None, size, unsafe { config.as_ref() });
+        let place = Place::new(umem)?;
+        // SAFETY: NULL or valid, by the caller.
+        place.put(unsafe { create_umem(umem_area, fill, comp, options) }?)
+    })
+}
+
+/// As `xsk_umem__create`, on an AF_XDP socket that the caller made; it is the library's from then on, and is closed also
+/// when the kernel refuses the UMEM. `fd` below 0, or 0 where that is no AF_XDP socket: make one.
+///
+/// # Safety
+/// As `xsk_umem__create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_umem__create_with_fd(
+    umem: *mut *mut xsk_umem,
+    fd: c_int,
+    umem_area: *mut c_void,
+    size: __u64,
+    fill: *mut xsk_ring_prod,
+    comp: *mut xsk_ring_cons,
+    config: *const xsk_umem_config,
+) -> c_int {
+    guard("xsk_umem__create_with_fd", || {
+        let given = fd > 0 || (fd == 0 && select::is_xdp_socket(fd));
+        // SAFETY: NULL or valid, by the caller.
+        let options = UmemOptions::from_config(given.then_some(fd), size, unsafe { config.as_ref() });
+        let place = Place::new(umem)?;
+        // SAFETY: NULL or valid, by the caller.
+        place.put(unsafe { create_umem(umem_area, fill, comp, options) }?)
+    })
+}
+
+/// As `xsk_umem__create`, with the size and everything else in `opts`. NULL and `errno` on failure.
+///
+/// # Safety
+/// As `xsk_umem__create`; `opts` points to as many bytes as its `sz` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_umem__create_opts(
+    umem_area: *mut c_void,
+    fill: *mut xsk_ring_prod,
+    comp: *mut xsk_ring_cons,
+    opts: *mut xsk_umem_opts,
+) -> *mut xsk_umem {
+    guard("xsk_umem__create_opts", || {
+        if umem_area.is_null() || fill.is_null() || comp.is_null() {
+            return Err(Errno::EFAULT);
+        }
+        // SAFETY: NULL or valid, by the caller.
+        let options = unsafe { UmemOptions::from_opts(opts) }?;
+        // SAFETY: as above.
+        unsafe { create_umem(umem_area, fill, comp, options) }
+    })
+}
+
+/// Take a UMEM down. 0; -EBUSY while it has sockets. NULL is nothing.
+///
+/// # Safety
+/// `umem` is NULL or a living UMEM of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_umem__delete(umem: *mut xsk_umem) -> c_int {
+    guard("xsk_umem__delete", || {
+        // SAFETY: NULL or valid, by the caller.
+        let Some(handle) = (unsafe { umem.as_ref() }) else { return Ok(0) };
+        handle.0.delete()?;
+        // SAFETY: every handle came from `Box::into_raw` in `create_umem`, and the caller gives this one up.
+        drop(unsafe { Box::from_raw(umem) });
+        Ok(0)
+    })
+}
+
+/// The UMEM's descriptor, which stays the library's. -EINVAL for NULL.
+///
+/// # Safety
+/// `umem` is NULL or a living UMEM of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_umem__fd(umem: *const xsk_umem) -> c_int {
+    guard("xsk_umem__fd", || {
+        // SAFETY: NULL or valid, by the caller.
+        unsafe { umem.as_ref() }.map(|umem| umem.0.fd()).ok_or(Errno::EINVAL)
+    })
+}
+
+/// Make a socket on a queue of an interface, with the fill and completion ring of its UMEM. 0, or a negative error number.
+///
+/// # Safety
+/// Pointers are NULL or valid for their type, `umem` a living UMEM of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_socket__create(
+    xsk: *mut *mut xsk_socket,
+    ifname: *const c_char,
+    queue_id: __u32,
+    umem: *mut xsk_umem,
+    rx: *mut xsk_ring_cons,
+    tx: *mut xsk_ring_prod,
+    config: *const xsk_socket_config,
+) -> c_int {
+    guard("xsk_socket__create", || {
+        if umem.is_null() {
+            return Err(Errno::EFAULT);
+        }
+        let place = Place::new(xsk)?;
+        // SAFETY: NULL or valid, by the caller.
+        let options = SocketOptions { rx, tx, ..unsafe { SocketOptions::from_config(config) } };
+        // SAFETY: as above.
+        place.put(unsafe { create_socket(ifname, queue_id, umem, &options) }?)
+    })
+}
+
+/// As `xsk_socket__create`, with a fill and completion ring for this interface and queue.
+///
+/// # Safety
+/// As `xsk_socket__create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_socket__create_shared(
+    xsk: *mut *mut xsk_socket,
+    ifname: *const c_char,
+    queue_id: __u32,
+    umem: *mut xsk_umem,
+    rx: *mut xsk_ring_cons,
+    tx: *mut xsk_ring_prod,
+    fill: *mut xsk_ring_prod,
+    comp: *mut xsk_ring_cons,
+    config: *const xsk_socket_config,
+) -> c_int {
+    guard("xsk_socket__create_shared", || {
+        let place = Place::new(xsk)?;
+        // SAFETY: NULL or valid, by the caller.
+        let options = SocketOptions { rx, tx, fill, comp, ..unsafe { SocketOptions::from_config(config) } };
+        // SAFETY: as above.
+        place.put(unsafe { create_socket(ifname, queue_id, umem, &options) }?)
+    })
+}
+
+/// As `xsk_socket__create_shared`, with everything else in `opts`. NULL and `errno` on failure.
+///
+/// # Safety
+/// As `xsk_socket__create`; `opts` points to as many bytes as its `sz` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_socket__create_opts(
+    ifname: *const c_char,
+    queue_id: __u32,
+    umem: *mut xsk_umem,
+    opts: *mut xsk_socket_opts,
+) -> *mut xsk_socket {
+    guard("xsk_socket__create_opts", || {
+        // SAFETY: NULL or valid, by the caller.
+        let options = unsafe { SocketOptions::from_opts(opts) }?;
+        // SAFETY: as above.
+        unsafe { create_socket(ifname, queue_id, umem, &options) }
+    })
+}
+
+/// Take a socket down. NULL is nothing.
+///
+/// # Safety
+/// `xsk` is NULL or a living socket of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_socket__delete(xsk: *mut xsk_socket) {
+    guard::<()>("xsk_socket__delete", || {
+        if !xsk.is_null() {
+            // SAFETY: every handle came from `Box::into_raw` in `create_socket`, and the caller gives this one up.
+            let handle = unsafe { Box::from_raw(xsk) };
+            handle.0.delete();
+        }
+        Ok(())
+    });
+}
+
+/// The socket's descriptor, which stays the library's. -EINVAL for NULL.
+///
+/// # Safety
+/// `xsk` is NULL or a living socket of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_socket__fd(xsk: *const xsk_socket) -> c_int {
+    guard("xsk_socket__fd", || {
+        // SAFETY: NULL or valid, by the caller.
+        unsafe { xsk.as_ref() }.map(|xsk| xsk.0.fd()).ok_or(Errno::EINVAL)
+    })
+}
+
+/// Store the socket under its queue in the map `fd`, which stays the caller's. 0, or a negative error number.
+///
+/// # Safety
+/// `xsk` is NULL or a living socket of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_socket__update_xskmap(xsk: *mut xsk_socket, fd: c_int) -> c_int {
+    guard("xsk_socket__update_xskmap", || {
+        // SAFETY: NULL or valid, by the caller.
+        let xsk = unsafe { xsk.as_ref() }.ok_or(Errno::EFAULT)?;
+        xsk.0.update_map(fd)?;
+        Ok(0)
+    })
+}
+
+/// See that the default program is on an interface, for good, and store a new descriptor of its socket map, which the
+/// caller closes. 0, or a negative error number.
+///
+/// # Safety
+/// `xsks_map_fd` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_setup_xdp_prog(ifindex: c_int, xsks_map_fd: *mut c_int) -> c_int {
+    guard("xsk_setup_xdp_prog", || {
+        let map = setup_program(ifindex)?;
+        if xsks_map_fd.is_null() {
+            sys::close(map);
+        } else {
+            // SAFETY: valid, by the caller.
+            unsafe { xsks_map_fd.write(map) };
+        }
+        Ok(0)
+    })
+}
+
+/// Where a new handle goes; written on success only.
+struct Place<T>(*mut *mut T);
+
+impl<T> Place<T> {
+    /// EFAULT: NULL.
+    fn new(place: *mut *mut T) -> Result<Place<T>> {
+        if place.is_null() { Err(Errno::EFAULT) } else { Ok(Place(place)) }
+    }
+
+    fn put(self, handle: *mut T) -> Result<c_int> {
+        // SAFETY: not NULL, so valid by the caller of the exported function.
+        unsafe { self.0.write(handle) };
+        Ok(0)
+    }
+}
+
+/// # Safety
+/// `fill` and `comp` are NULL or valid.
+unsafe fn create_umem(
+    area: *mut c_void,
+    fill: *mut xsk_ring_prod,
+    comp: *mut xsk_ring_cons,
+    options: UmemOptions,
+) -> Result<*mut xsk_umem> {
+    if area.is_null() || fill.is_null() || comp.is_null() {
+        return Err(Errno::EFAULT);
+    }
+    let new = Umem::create(area.expose_provenance(), options, fill.addr(), comp.addr())?;
+    // SAFETY: not NULL, so valid by the caller.
+    unsafe { fill.write(producer(&new.fill)) };
+    // SAFETY: as above.
+    unsafe { comp.write(consumer(&new.comp)) };
+    Ok(Box::into_raw(Box::new(xsk_umem(new.umem))))
+}
+
+/// # Safety
+/// Pointers, also those in `options`, are NULL or valid.
+unsafe fn create_socket(
+    ifname: *const c_char,
+    queue: u32,
+    umem: *mut xsk_umem,
+    options: &SocketOptions,
+) -> Result<*mut xsk_socket> {
+    // SAFETY: NULL or valid, by the caller.
+    let umem = unsafe { umem.as_ref() }.ok_or(Errno::EFAULT)?;
+    // SAFETY: not NULL, so a NUL-terminated string, by the caller.
+    let name = (!ifname.is_null()).then(|| unsafe { CStr::from_ptr(ifname) });
+    let new = Socket::create(&umem.0, name, queue, options)?;
+    if let Some(view) = &new.rx {
+        // SAFETY: there is a view only where the pointer is not NULL.
+        unsafe { options.rx.write(consumer(view)) };
+    }
+    if let Some(view) = &new.tx {
+        // SAFETY: as above.
+        unsafe { options.tx.write(producer(view)) };
+    }
+    if let Some(new) = &new.fill {
+        // SAFETY: as above. A known struct was written by an earlier call, so reading it is defined.
+        let in_use = new.known && unsafe { shows_prod(options.fill, &new.view) };
+        if !in_use {
+            // SAFETY: as above.
+            unsafe { options.fill.write(producer(&new.view)) };
+        }
+    }
+    if let Some(new) = &new.comp {
+        // SAFETY: as above.
+        let in_use = new.known && unsafe { shows_cons(options.comp, &new.view) };
+        if !in_use {
+            // SAFETY: as above.
+            unsafe { options.comp.write(consumer(&new.view)) };
+        }
+    }
+    Ok(Box::into_raw(Box::new(xsk_socket(new.socket))))
+}
+
+fn producer(view: &View) -> xsk_ring_prod {
+    let View { cached_prod, cached_cons, size, producer, consumer, ring, flags } = *view;
+    xsk_ring_prod { cached_prod, cached_cons, mask: size - 1, size, producer, consumer, ring, flags }
+}
+
+fn consumer(view: &View) -> xsk_ring_cons {
+    let View { cached_prod, cached_cons, size, producer, consumer, ring, flags } = *view;
+    xsk_ring_cons { cached_prod, cached_cons, mask: size - 1, size, producer, consumer, ring, flags }
+}
+
+/// Whether the caller's struct already stands for the ring of `view`.
+///
+/// # Safety
+/// `ring` is valid and initialised.
+unsafe fn shows_prod(ring: *const xsk_ring_prod, view: &View) -> bool {
+    // SAFETY: by the caller.
+    let ring = unsafe { ring.read() };
+    ring.producer == view.producer && ring.consumer == view.consumer && ring.ring == view.ring && ring.size == view.size
+}
+
+/// As [`shows_prod`].
+///
+/// # Safety
+/// `ring` is valid and initialised.
+unsafe fn shows_cons(ring: *const xsk_ring_cons, view: &View) -> bool {
+    // SAFETY: by the caller.
+    let ring = unsafe { ring.read() };
+    ring.producer == view.producer && ring.consumer == view.consumer && ring.ring == view.ring && ring.size == view.size
+}
