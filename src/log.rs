@@ -49,13 +49,14 @@ pub fn log(level: Level, message: fmt::Arguments<'_>) {
     let line = format!("slipring: {message}\n\0").replace("\0\0", "\0");
     match sink {
         Some(sink) => sink(level as i32, line.as_ptr().cast()),
-        None => {
-            let bytes = &line.as_bytes()[..line.len() - 1];
-            // One write, so that lines of several threads do not mix. Nobody can be told when stderr is closed.
-            // SAFETY: a live buffer; the raw call, since `write` is a name that we export.
-            let _ = unsafe { libc::syscall(libc::SYS_write, 2, bytes.as_ptr(), bytes.len()) };
-        }
+        None => to_stderr(&line.as_bytes()[..line.len() - 1]),
     }
+}
+
+/// Write a line to stderr at once, so that lines of several threads do not mix. Nobody can be told when it is closed.
+pub(crate) fn to_stderr(line: &[u8]) {
+    // SAFETY: a live buffer; the raw call, since `write` is a name that we export.
+    let _ = unsafe { libc::syscall(libc::SYS_write, 2, line.as_ptr(), line.len()) };
 }
 
 /// Log a failure that a person must act on.

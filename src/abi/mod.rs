@@ -3,6 +3,11 @@
 //! Functions here turn C arguments into Rust values, call one function of `crate::xsk` and turn its result into libxdp's
 //! return convention. They hold no logic. Any thread may call any of them.
 
+pub mod ext;
+#[cfg(not(loom))] // works on the caller's rings, which are no loom types
+pub mod inline;
+pub mod libxdp;
+mod print;
 pub mod types;
 pub mod xsk;
 

@@ -147,6 +147,9 @@ pub struct xsk_socket_opts {
     pub xdp_flags: __u32,
     /// `XDP_COPY`, `XDP_ZEROCOPY`, `XDP_USE_NEED_WAKEUP`, `XDP_USE_SG`.
     pub bind_flags: __u16,
+    /// Zero. A member, so that an initialiser which does not name it clears it: bytes after the last known member must be
+    /// zero, and padding need not be.
+    pub reserved: [__u16; 3],
 }
 
 /// A UMEM; opaque to C.

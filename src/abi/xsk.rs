@@ -19,7 +19,15 @@ use crate::{
     xsk::{Socket, SocketOptions, Umem, UmemOptions, View, setup_program},
 };
 
-/// Make a UMEM of `size` bytes at `umem_area` with its fill and completion ring. 0, or a negative error number.
+/// Register a UMEM, `size` bytes at `umem_area`, and make its fill and completion ring.
+///
+/// `umem_area` must be page aligned, `size` a multiple of the chunk size. `fill` and `comp` are filled in. `config`
+/// is NULL for the defaults, for which 0 in a member stands too. `*umem` is written on success only. Delete with
+/// `xsk_umem__delete`; until then the area must stay mapped.
+///
+/// Returns 0, or -EFAULT: a NULL pointer; -EINVAL: alignment, sizes or flags; -EPERM: no CAP_NET_RAW; -ENOBUFS: more
+/// memory than RLIMIT_MEMLOCK allows; -ENOMEM; or what the system call that failed gave. The log says which value was
+/// wrong.
 ///
 /// # Safety
 /// Pointers are NULL or valid for their type. The area stays mapped until `xsk_umem__delete`.
@@ -41,8 +49,10 @@ pub unsafe extern "C" fn xsk_umem__create(
     })
 }
 
-/// As `xsk_umem__create`, on an AF_XDP socket that the caller made; it is the library's from then on, and is closed also
-/// when the kernel refuses the UMEM. `fd` below 0, or 0 where that is no AF_XDP socket: make one.
+/// As `xsk_umem__create`, on the AF_XDP socket `fd`, so that the caller needs no privilege.
+///
+/// The library owns `fd` from then on and closes it in `xsk_umem__delete`, and also when the kernel refuses the UMEM;
+/// not when a pointer is NULL. Below 0, or 0 where that is no AF_XDP socket: the library makes a socket.
 ///
 /// # Safety
 /// As `xsk_umem__create`.
@@ -66,7 +76,9 @@ pub unsafe extern "C" fn xsk_umem__create_with_fd(
     })
 }
 
-/// As `xsk_umem__create`, with the size and everything else in `opts`. NULL and `errno` on failure.
+/// As `xsk_umem__create_with_fd`, with the size and everything else in `opts`; `opts->size` cannot be left out.
+///
+/// Returns the UMEM, or NULL with errno set.
 ///
 /// # Safety
 /// As `xsk_umem__create`; `opts` points to as many bytes as its `sz` says.
@@ -88,7 +100,8 @@ pub unsafe extern "C" fn xsk_umem__create_opts(
     })
 }
 
-/// Take a UMEM down. 0; -EBUSY while it has sockets. NULL is nothing.
+/// Take a UMEM down and close its descriptor. Returns 0, also for NULL; -EBUSY, and does nothing, while it has
+/// sockets.
 ///
 /// # Safety
 /// `umem` is NULL or a living UMEM of this library.
@@ -104,7 +117,7 @@ pub unsafe extern "C" fn xsk_umem__delete(umem: *mut xsk_umem) -> c_int {
     })
 }
 
-/// The UMEM's descriptor, which stays the library's. -EINVAL for NULL.
+/// The UMEM's descriptor, which stays the library's; -EINVAL for NULL.
 ///
 /// # Safety
 /// `umem` is NULL or a living UMEM of this library.
@@ -116,7 +129,20 @@ pub unsafe extern "C" fn xsk_umem__fd(umem: *const xsk_umem) -> c_int {
     })
 }
 
-/// Make a socket on a queue of an interface, with the fill and completion ring of its UMEM. 0, or a negative error number.
+/// Make a socket on queue `queue_id` of interface `ifname`, with the fill and completion ring of its UMEM.
+///
+/// `rx` or `tx` may be NULL, not both; what is given is filled in. The UMEM's first socket settles where its fill and
+/// completion ring are used: a second socket there shares them, one on another interface or queue needs its own
+/// (`xsk_socket__create_shared`). `bind_flags` count for the first socket of an interface and queue only. `config` is
+/// NULL for the defaults. `*xsk` is written on success only. Delete with `xsk_socket__delete`, before the UMEM.
+///
+/// Unless XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD is set, the default XDP program is on the interface and directs the
+/// queue's packets to the socket when this returns.
+///
+/// Returns 0, or -EFAULT: a NULL pointer, or no fill and completion ring for this queue; -EINVAL: queue, sizes or
+/// flags; -ENODEV: no such interface; -EBUSY: the queue is taken, or another XDP program is on the interface;
+/// -EOPNOTSUPP: no such mode here; -EPERM; -ENOMEM; or what the system call that failed gave. The log says what was
+/// wrong.
 ///
 /// # Safety
 /// Pointers are NULL or valid for their type, `umem` a living UMEM of this library.
@@ -142,7 +168,8 @@ pub unsafe extern "C" fn xsk_socket__create(
     })
 }
 
-/// As `xsk_socket__create`, with a fill and completion ring for this interface and queue.
+/// As `xsk_socket__create`, with a fill and a completion ring for this interface and queue. They are made by the
+/// UMEM's first socket there; later ones find them made. Both structs are filled in either way.
 ///
 /// # Safety
 /// As `xsk_socket__create`.
@@ -167,7 +194,9 @@ pub unsafe extern "C" fn xsk_socket__create_shared(
     })
 }
 
-/// As `xsk_socket__create_shared`, with everything else in `opts`. NULL and `errno` on failure.
+/// As `xsk_socket__create_shared`, with everything else in `opts`.
+///
+/// Returns the socket, or NULL with errno set.
 ///
 /// # Safety
 /// As `xsk_socket__create`; `opts` points to as many bytes as its `sz` says.
@@ -186,7 +215,8 @@ pub unsafe extern "C" fn xsk_socket__create_opts(
     })
 }
 
-/// Take a socket down. NULL is nothing.
+/// Take a socket down: its rings, its share of the default program, and its descriptor unless that is the UMEM's.
+/// NULL is nothing. The UMEM's first socket's queue stays taken until `xsk_umem__delete`.
 ///
 /// # Safety
 /// `xsk` is NULL or a living socket of this library.
@@ -202,7 +232,8 @@ pub unsafe extern "C" fn xsk_socket__delete(xsk: *mut xsk_socket) {
     });
 }
 
-/// The socket's descriptor, which stays the library's. -EINVAL for NULL.
+/// The socket's descriptor, for sendto(), poll(), getsockopt() and the like; it stays the library's. -EINVAL for
+/// NULL.
 ///
 /// # Safety
 /// `xsk` is NULL or a living socket of this library.
@@ -214,7 +245,8 @@ pub unsafe extern "C" fn xsk_socket__fd(xsk: *const xsk_socket) -> c_int {
     })
 }
 
-/// Store the socket under its queue in the map `fd`, which stays the caller's. 0, or a negative error number.
+/// Store the socket under its queue in the XSKMAP `fd`, which stays the caller's. Returns 0, or the map update's
+/// negative error number.
 ///
 /// # Safety
 /// `xsk` is NULL or a living socket of this library.
@@ -228,8 +260,8 @@ pub unsafe extern "C" fn xsk_socket__update_xskmap(xsk: *mut xsk_socket, fd: c_i
     })
 }
 
-/// See that the default program is on an interface, for good, and store a new descriptor of its socket map, which the
-/// caller closes. 0, or a negative error number.
+/// See that the default XDP program is on interface number `ifindex`, for good, and store a new descriptor of its
+/// XSKMAP, which the caller closes. `xsks_map_fd` may be NULL. Returns 0, or a negative error number.
 ///
 /// # Safety
 /// `xsks_map_fd` is NULL or valid.
