@@ -194,7 +194,7 @@ fn a_sibling_takes_over() {
 #[test]
 fn several_sockets_share_one_completion_ring() {
     const SOCKETS: u64 = 4;
-    const FRAMES: u64 = 20_000;
+    const FRAMES: u64 = 5_000;
     let shape = Shape { ring: 64, ..Shape::default() };
     let first = Xsk::open("wire:many/a?full=wait", shape).expect("end a");
     let mut sockets: Vec<Xsk> =

@@ -94,6 +94,9 @@ pub trait Device: fmt::Debug + Send + Sync {
         0
     }
 
+    /// The last socket has left: let go of what only one may hold. Nothing is asked of the device afterwards.
+    fn release(&self) {}
+
     /// Whether [`Device::receive`] can have something to do at all.
     fn is_polled(&self) -> bool {
         false

@@ -77,9 +77,7 @@ impl WireEnd {
 
 impl Drop for WireEnd {
     fn drop(&mut self) {
-        if let Ok(mut slot) = self.wire.ends[self.end as usize].write() {
-            *slot = None;
-        }
+        self.release();
     }
 }
 
@@ -105,6 +103,14 @@ impl Device for WireEnd {
                 self.tally.dropped(super::count(frames));
                 Taken { pieces: frames.len() }
             }
+        }
+    }
+
+    fn release(&self) {
+        if let Ok(mut slot) = self.wire.ends[self.end as usize].write()
+            && slot.as_ref().is_some_and(|side| Arc::ptr_eq(side, &self.own))
+        {
+            *slot = None;
         }
     }
 

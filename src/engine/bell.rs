@@ -133,6 +133,11 @@ impl Bell {
         self.attention.fetch_sub(WAITER, Ordering::SeqCst);
     }
 
+    /// Whether a wait is announced.
+    pub(super) fn has_waiters(&self) -> bool {
+        self.attention.load(Ordering::SeqCst) >= WAITER
+    }
+
     /// Take the datagram back if `ready` says that nothing is there. `near` must be verified to be ours.
     pub(super) fn settle(&self, near: RawFd, ready: impl Fn() -> bool) {
         if !self.is_pending() || ready() || self.settling.swap(true, Ordering::Acquire) {

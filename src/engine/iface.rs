@@ -114,6 +114,10 @@ impl Interface {
         if slot.bound == 0 {
             slot.pool = Weak::new();
         }
+        if queues.slots.iter().all(|s| s.bound == 0) {
+            queues.device = None;
+            pool.device.release();
+        }
     }
 
     /// Frames of `queue` go to `receiver`, as after an update of the socket map; `None`: to nobody.

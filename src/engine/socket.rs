@@ -205,7 +205,21 @@ impl Socket {
 
     fn transmit_turn(&self, bound: &Bound) -> Result<()> {
         let tx = bound.tx.as_ref().ok_or(Errno::ENOBUFS)?;
+        if bound.pool.umem.is_gone() {
+            return Err(Errno::ENXIO);
+        }
         tx.turn(&bound.pool, &self.memory.page().tx, &self.bell)
+    }
+
+    /// Worker: a sleeper whose frames the device did not take gets another try, as its `poll` asked for. Whether frames
+    /// still wait.
+    pub(super) fn retry(&self) -> bool {
+        let Ok(bound) = self.bound() else { return false };
+        let Some(tx) = bound.tx.as_ref().filter(|tx| tx.is_held_back()) else { return false };
+        self.bell.has_waiters() && {
+            let _ = self.transmit_turn(bound);
+            tx.is_held_back()
+        }
     }
 
     /// The device's turn, if it has any, and the descriptor's readability put right.

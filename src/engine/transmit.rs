@@ -106,6 +106,8 @@ pub(super) struct Tx {
     token: Token,
     budget: AtomicU32,
     told_broken: AtomicBool,
+    /// The last turn ended because the device did not take a frame.
+    held_back: AtomicBool,
     /// Reached only by the holder of the token.
     held: UnsafeCell<Held>,
 }
@@ -134,6 +136,7 @@ impl Tx {
             token: Token::new(),
             budget: AtomicU32::new(budget),
             told_broken: AtomicBool::new(false),
+            held_back: AtomicBool::new(false),
             held: UnsafeCell::new(held),
         }
     }
@@ -147,6 +150,11 @@ impl Tx {
     #[inline]
     pub(super) fn is_writable(&self) -> bool {
         self.ring.queued() <= self.ring.entries() / 2
+    }
+
+    /// Whether frames wait because the device did not take them.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.held_back.load(Ordering::Relaxed)
     }
 
     /// Nobody sends any more; returns when nobody does.
@@ -181,9 +189,6 @@ impl Tx {
     fn drain(&self, pool: &Pool, counters: &Send) -> Result<()> {
         add_owned(&counters.kicks, 1);
         let mut left = self.budget.load(Ordering::Relaxed);
-        if pool.umem.is_gone() {
-            return Err(Errno::ENXIO);
-        }
         loop {
             let waiting = match self.ring.available() {
                 Available::Entries(n) => n,
@@ -276,7 +281,12 @@ impl Tx {
         let sent = if whole == 0 { 0 } else { pool.device.transmit(pool.queue, &pieces[..whole]).pieces.min(whole) };
         let fresh = len - before;
         let mut consumed;
-        if sent < whole {
+        let held_back = sent < whole;
+        // Written only when it changes.
+        if self.held_back.load(Ordering::Relaxed) != held_back {
+            self.held_back.store(held_back, Ordering::Relaxed);
+        }
+        if held_back {
             // What the device refused stays in the ring; a held chain stays held.
             consumed = sent.saturating_sub(before);
             if sent >= before {

@@ -234,7 +234,7 @@ fn look(sockets: &[Arc<Socket>]) -> Found {
     let mut found = Found::Nothing;
     for socket in sockets {
         let bell = socket.bell();
-        let one = if bell.look() {
+        let one = if bell.look() | socket.retry() {
             Found::Awake
         } else if socket.is_polled() && socket.receive_turn() != 0 {
             Found::Work
