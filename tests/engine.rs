@@ -290,24 +290,94 @@ fn wild_indices_are_harmless() {
     assert!(b.rx.pop().is_some());
 }
 
-/// Invalid descriptors are counted and consumed, and never completed.
+/// Completed addresses, in units of 2048, and the counters of invalid descriptors and of an empty ring.
+fn outcome(a: &Xsk) -> (Vec<u64>, u64, u64) {
+    let done = std::iter::from_fn(|| a.comp().pop()).map(|addr| addr / 2048).collect();
+    let s = a.socket.statistics().expect("statistics");
+    (done, s.tx_invalid_descs, s.tx_ring_empty_descs)
+}
+
+/// What the kernel does with an invalid descriptor: it completes, with the chain that it spoils, and the call stops behind
+/// it; the rest of the chain completes without being sent. The same for a chain that is too long, without a stop.
 #[test]
-fn invalid_descriptors_are_counted() {
+fn invalid_descriptors_complete_and_end_the_turn() {
+    let wild = u64::MAX / 2048 * 2048;
     let a = Xsk::open("null?mtu=1502", Shape::default()).expect("null");
+    let push = |at: u64, more: bool| assert!(a.tx.push(Desc { addr: at * 2048, len: 60, options: u32::from(more) }));
+    push(1, true);
+    push(wild / 2048, true);
+    push(2, true);
+    push(3, false);
+    push(4, false);
+    assert_eq!(a.kick(), Ok(()));
+    assert_eq!(outcome(&a), (vec![1, wild / 2048], 2, 0));
+    assert_eq!(a.tx.waiting(), 3);
+    assert_eq!(a.kick(), Ok(()));
+    assert_eq!(outcome(&a), (vec![2, 3, 4], 4, 1));
     for d in [
-        Desc { addr: u64::MAX, len: 60, options: 0 },
         Desc { addr: 2000, len: 60, options: 0 },
         Desc { addr: 0, len: 0, options: 0 },
         Desc { addr: 0, len: 60, options: 0x80 },
     ] {
         assert!(a.tx.push(d));
+        assert_eq!(a.kick(), Ok(()));
+        assert_eq!((a.tx.waiting(), a.comp().pop()), (0, Some(d.addr)));
     }
-    a.send(0, &frame(1));
-    for _ in 0..8 {
+    for n in 1..=18 {
+        push(n, n != 18);
+    }
+    push(20, false);
+    assert_eq!(a.kick(), Ok(()));
+    assert_eq!(outcome(&a).0.len(), 19);
+    assert_eq!(outcome(&a).1, 7, "18 descriptors are a frame");
+    for n in 1..=20 {
+        push(n, n != 20);
+    }
+    push(21, false);
+    assert_eq!(a.kick(), Ok(()));
+    assert_eq!((outcome(&a).0, outcome(&a).1), ((1..=21).collect(), 27), "19 are none");
+}
+
+/// A frame that is too short or too long for the device completes, and the call stops there with EBUSY.
+#[test]
+fn frames_that_no_device_takes_complete_with_ebusy() {
+    let a = Xsk::open("wire:lengths/a", Shape::default()).expect("end a");
+    let b = Xsk::open("wire:lengths/b", Shape::default()).expect("end b");
+    for i in 0..16 {
+        assert!(b.fill().push(i * 2048));
+    }
+    for (len, result) in [(13, Err(Errno::EBUSY)), (14, Ok(())), (1518, Ok(())), (1519, Err(Errno::EBUSY))] {
+        a.send(0, &vec![0; len]);
+        a.send(2048, &frame(1));
+        assert_eq!(a.kick(), result, "{len} bytes");
+        assert_eq!(a.tx.waiting(), u32::from(result.is_err()));
         let _ = a.kick();
+        assert_eq!(outcome(&a).0, [0, 1]);
+        assert_eq!(b.rx.waiting(), if result.is_ok() { 2 } else { 1 });
+        while b.rx.pop().is_some() {}
     }
-    assert_eq!((a.tx.waiting(), a.comp().pop(), a.comp().pop()), (0, Some(0), None));
-    assert_eq!(a.socket.statistics().map(|s| s.tx_invalid_descs), Ok(4));
+}
+
+/// The budget does not keep an invalid descriptor back, and needs no completion place less.
+#[test]
+fn an_invalid_descriptor_goes_beyond_the_budget() {
+    let a = Xsk::open("null?mtu=1503", Shape::default()).expect("null");
+    for i in 0..32 {
+        a.send(i * 2048, &frame(1));
+    }
+    assert!(a.tx.push(Desc { addr: u64::MAX, len: 60, options: 0 }));
+    assert_eq!(a.kick(), Ok(()));
+    assert_eq!((a.tx.waiting(), outcome(&a).0.len()), (0, 33));
+    let b = Xsk::open("null?mtu=1504", Shape { ring: 4, ..Shape::default() }).expect("null");
+    for i in 0..4 {
+        b.send(i * 2048, &frame(1));
+    }
+    assert_eq!(b.kick(), Ok(()));
+    assert!(b.tx.push(Desc { addr: u64::MAX, len: 60, options: 0 }));
+    assert_eq!(b.kick(), Err(Errno::EAGAIN));
+    assert_eq!(outcome(&b).0.len(), 4);
+    assert_eq!(b.kick(), Ok(()));
+    assert_eq!(b.comp().pop(), Some(u64::MAX));
 }
 
 /// `null` makes frames, as many as there is room for.

@@ -37,7 +37,7 @@ impl Device for Loop {
 
     fn transmit(&self, queue: u32, frames: Frames<'_>) -> Taken {
         match self.ports.get(queue as usize) {
-            Some(port) => pass(frames, self.facts.mtu, port, self.wait, &self.tally),
+            Some(port) => pass(frames, port, self.wait, &self.tally),
             None => Taken { pieces: frames.len() },
         }
     }

@@ -84,7 +84,7 @@ pub trait Device: fmt::Debug + Send + Sync {
     /// delivery into the port that was there before is running.
     fn connect(&self, queue: u32, port: Option<Arc<dyn Port>>) -> Result<()>;
 
-    /// Send whole frames. Frames that are not taken are refused for now: the sender gets EAGAIN and keeps them.
+    /// Send whole frames, none longer than the MTU allows. Frames that are not taken are refused for now: the sender gets EAGAIN and keeps them.
     fn transmit(&self, queue: u32, frames: Frames<'_>) -> Taken;
 
     /// Deliver up to `budget` frames that wait in the device into the port of `queue`; returns how many. Devices whose
@@ -177,57 +177,15 @@ fn count(frames: Frames<'_>) -> u64 {
     tally(frames).0
 }
 
-/// Bytes of an Ethernet header and a VLAN tag, which a frame may have beyond the MTU (as on veth).
-const HEADERS: u32 = 18;
-
-/// Leading pieces whose frames are no longer than the MTU allows; all of them in the usual case.
-fn within_mtu(frames: Frames<'_>, mtu: u32) -> usize {
-    // No piece longer than the limit and none that goes on: the usual case, without a branch a piece.
-    if frames.iter().fold(true, |fit, p| fit & !p.more & (p.len <= mtu + HEADERS)) {
-        return frames.len();
-    }
-    let limit = u64::from(mtu + HEADERS);
-    let (mut bytes, mut whole) = (0u64, 0);
-    for (i, piece) in frames.iter().enumerate() {
-        bytes += u64::from(piece.len);
-        if bytes > limit {
-            return whole;
-        }
-        if !piece.more {
-            (bytes, whole) = (0, i + 1);
-        }
-    }
-    whole
-}
-
-/// Pieces of the first frame.
-fn first(frames: Frames<'_>) -> usize {
-    frames.iter().position(|p| !p.more).map_or(frames.len(), |i| i + 1)
-}
-
-/// Hand frames to a receiver, dropping those that are too long; what several kinds of device do.
-fn pass(frames: Frames<'_>, mtu: u32, to: &PortSlot, wait: bool, tally: &Tally) -> Taken {
-    let mut at = 0;
-    while at < frames.len() {
-        let fit = within_mtu(&frames[at..], mtu);
-        if fit == 0 {
-            at += first(&frames[at..]);
-            tally.dropped(1);
-            continue;
-        }
-        let run = &frames[at..at + fit];
-        let taken = to.with(|port| port.deliver(run, wait)).unwrap_or_else(|| {
-            // Nobody there: as on a card without a link, the frame is sent and lost.
-            tally.dropped(count(run));
-            Taken { pieces: run.len() }
-        });
-        at += taken.pieces;
-        if taken.pieces < run.len() {
-            break;
-        }
-    }
-    tally.sent(&frames[..at]);
-    Taken { pieces: at }
+/// Hand frames to a receiver; what several kinds of device do.
+fn pass(frames: Frames<'_>, to: &PortSlot, wait: bool, tally: &Tally) -> Taken {
+    let taken = to.with(|port| port.deliver(frames, wait)).unwrap_or_else(|| {
+        // Nobody there: as on a card without a link, the frames are sent and lost.
+        tally.dropped(count(frames));
+        Taken { pieces: frames.len() }
+    });
+    tally.sent(&frames[..taken.pieces]);
+    taken
 }
 
 /// What an interface of this specification looks like; nothing is opened.

@@ -97,7 +97,7 @@ impl Device for WireEnd {
         match &*far {
             Some(side) => {
                 let port = &side.ports[queue as usize % side.ports.len()];
-                pass(frames, self.facts.mtu, port, self.wait, &self.tally)
+                pass(frames, port, self.wait, &self.tally)
             }
             None => {
                 self.tally.dropped(super::count(frames));

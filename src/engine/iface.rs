@@ -50,6 +50,12 @@ impl Interface {
         self.facts
     }
 
+    /// Bytes of the longest frame that leaves: MTU, Ethernet header and a VLAN tag, as on veth.
+    #[inline]
+    pub(super) fn longest_frame(&self) -> u32 {
+        self.facts.mtu + 18
+    }
+
     /// The device's counters; zero while nothing is bound.
     pub fn counters(&self) -> Counters {
         let queues = self.queues.lock();

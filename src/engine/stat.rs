@@ -50,6 +50,8 @@ pub struct Send {
     pub again: AtomicU64,
     /// `xdp_statistics.tx_ring_empty_descs`
     pub ring_empty: AtomicU64,
+    /// Frames that no device takes: shorter than an Ethernet header, or longer than the MTU allows.
+    pub dropped: AtomicU64,
 }
 
 /// The page.

@@ -2,6 +2,11 @@
 //!
 //! A turn reads a batch of descriptors, checks each against the UMEM, reserves completion places for the batch, hands the
 //! frames to the device, cancels what the device refused and submits what it took. Nothing is allocated, nothing locked.
+//!
+//! What the kernel (6.18) does with what cannot be sent, and so does this: an invalid descriptor completes, with the chain
+//! that it spoils, and the call that met it stops behind it and succeeds; the rest of such a chain completes without being
+//! sent; so does a chain of more than 18 descriptors, without a stop. A frame without a whole Ethernet header or longer
+//! than the device takes completes and the call stops with EBUSY.
 
 use core::mem::MaybeUninit;
 
@@ -24,6 +29,8 @@ use crate::{
 const BATCH: usize = 64;
 /// Descriptors of one frame: the kernel's limit for a packet buffer.
 const MAX_CHAIN: usize = 18;
+/// The least that leaves: a whole Ethernet header.
+const ETHER_HEADER: u32 = 14;
 /// Rounds that a caller does for others who found the token taken, before it leaves the rest to the next call.
 const ROUNDS: u32 = 8;
 
@@ -93,6 +100,8 @@ impl Token {
 #[derive(Debug)]
 struct Held {
     len: usize,
+    /// The chain was spoiled: what is left of it goes nowhere.
+    draining: bool,
     pieces: [Piece; MAX_CHAIN],
     addrs: [u64; MAX_CHAIN],
 }
@@ -118,19 +127,22 @@ unsafe impl Sync for Tx {}
 // SAFETY: as above.
 unsafe impl core::marker::Send for Tx {}
 
-/// Why a batch ended.
+/// How a batch ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     /// All that was wanted was looked at.
     Done,
-    /// A descriptor was invalid: it is consumed and the turn ends, as in the kernel.
+    /// A descriptor was invalid: the turn ends there and succeeds.
     Invalid,
+    /// A frame that no device takes was dropped: the turn ends there with EBUSY.
+    Dropped,
     /// No completion place, or refused by the device.
     Refused,
 }
 
 impl Tx {
     pub(super) fn new(ring: Consumer<Desc>, budget: u32) -> Tx {
-        let held = Held { len: 0, pieces: [NO_PIECE; MAX_CHAIN], addrs: [0; MAX_CHAIN] };
+        let held = Held { len: 0, draining: false, pieces: [NO_PIECE; MAX_CHAIN], addrs: [0; MAX_CHAIN] };
         Tx {
             ring,
             token: Token::new(),
@@ -203,21 +215,28 @@ impl Tx {
                 add_owned(&counters.ring_empty, 1);
                 return Ok(());
             }
-            if left == 0 {
+            if left == 0 && !self.next_is_invalid(pool) {
                 add_owned(&counters.again, 1);
                 return Err(Errno::EAGAIN);
             }
-            let (consumed, end) = self.batch(waiting.min(left).min(BATCH as u32), pool, counters);
+            let (consumed, end) = self.batch(waiting.min(left).clamp(1, BATCH as u32), pool, counters);
             left = left.saturating_sub(consumed);
             match end {
+                End::Done => {}
                 End::Invalid => return Ok(()),
+                End::Dropped => return Err(Errno::EBUSY),
                 End::Refused => {
                     add_owned(&counters.again, 1);
                     return Err(Errno::EAGAIN);
                 }
-                End::Done => {}
             }
         }
+    }
+
+    /// The kernel looks at a descriptor before it looks at the budget: one that is invalid goes even when it is used up.
+    #[cold]
+    fn next_is_invalid(&self, pool: &Pool) -> bool {
+        pool.umem.rules().piece(&self.ring.get(0)).is_none()
     }
 
     /// Up to `want` (1 to BATCH) descriptors. Returns how many were consumed.
@@ -232,99 +251,123 @@ impl Tx {
 
     #[inline]
     fn batch_with(&self, held: &mut Held, want: u32, pool: &Pool, counters: &Send) -> (u32, End) {
+        if held.draining {
+            return self.drain_chain(held, want, pool, counters);
+        }
         let mut piece_space = [const { MaybeUninit::<Piece>::uninit() }; BATCH + MAX_CHAIN];
         let mut addr_space = [const { MaybeUninit::<u64>::uninit() }; BATCH + MAX_CHAIN];
         let before = held.len;
+        let mut bytes = 0u64;
         for i in 0..before {
             piece_space[i].write(held.pieces[i]);
             addr_space[i].write(held.addrs[i]);
+            bytes += u64::from(held.pieces[i].len);
         }
 
         let rules = pool.umem.rules();
+        let lengths = u64::from(ETHER_HEADER)..=u64::from(pool.interface.longest_frame());
         let places = pool.completion.reserve(want);
-        let mut len = before;
-        // Pieces up to here are whole frames.
-        let mut whole = 0;
-        let mut end = End::Done;
-        let mut bad = false;
-        for i in 0..want {
+        // Pieces, addresses, and the pieces that make whole frames. An address without a piece is the last.
+        let (mut len, mut named, mut whole) = (before, before, 0);
+        let mut end = if places == want { End::Done } else { End::Refused };
+        // What ends the batch, if something does: a chain that is dropped, and whether it goes on.
+        let mut spoiled = None;
+        for i in 0..places {
             let desc = self.ring.get(i);
+            let more = desc.options & XDP_PKT_CONTD != 0;
+            // `named` is at most `before` + `i`, below the space's BATCH + MAX_CHAIN.
+            addr_space[named].write(desc.addr);
+            named += 1;
             let Some(data) = rules.piece(&desc) else {
-                bad = true;
-                end = End::Invalid;
+                (end, spoiled) = (End::Invalid, Some(more));
                 break;
             };
-            if i == places {
-                end = End::Refused;
+            if len - whole == MAX_CHAIN {
+                // No frame may be that long: it is dropped to its end, and the turn goes on.
+                (end, spoiled) = (End::Done, Some(more));
                 break;
             }
-            let more = desc.options & XDP_PKT_CONTD != 0;
-            // `len` is at most `before` + `i`, below the space's BATCH + MAX_CHAIN.
             piece_space[len].write(Piece { data, len: desc.len, more });
-            addr_space[len].write(desc.addr);
             len += 1;
+            bytes += u64::from(desc.len);
             if !more {
-                whole = len;
-            } else if len - whole == MAX_CHAIN {
-                // No frame may be that long: it goes as a chain with an invalid descriptor does.
-                bad = true;
-                end = End::Invalid;
-                len -= 1;
-                break;
+                if !lengths.contains(&bytes) {
+                    (end, spoiled) = (End::Dropped, Some(false));
+                    break;
+                }
+                (whole, bytes) = (len, 0);
             }
         }
         // SAFETY: the first `len` were written above; MaybeUninit<T> has T's layout.
         let pieces = unsafe { core::slice::from_raw_parts(piece_space.as_ptr().cast::<Piece>(), len) };
-        // SAFETY: as above.
-        let addrs = unsafe { core::slice::from_raw_parts(addr_space.as_ptr().cast::<u64>(), len) };
+        // SAFETY: the first `named` were written above; MaybeUninit<T> has T's layout.
+        let addrs = unsafe { core::slice::from_raw_parts(addr_space.as_ptr().cast::<u64>(), named) };
 
         let sent = if whole == 0 { 0 } else { pool.device.transmit(pool.queue, &pieces[..whole]).pieces.min(whole) };
-        let fresh = len - before;
-        let mut consumed;
         let held_back = sent < whole;
         // Written only when it changes.
         if self.held_back.load(Ordering::Relaxed) != held_back {
             self.held_back.store(held_back, Ordering::Relaxed);
         }
+        let (consumed, completed);
         if held_back {
             // What the device refused stays in the ring; a held chain stays held.
-            consumed = sent.saturating_sub(before);
+            end = End::Refused;
+            (consumed, completed) = (sent.saturating_sub(before), sent);
             if sent >= before {
                 held.len = 0;
             }
-            pool.completion.cancel(places - consumed as u32);
-            end = End::Refused;
+        } else if let Some(more) = spoiled {
+            (consumed, completed) = (named - before, named);
+            held.len = 0;
+            held.draining = more;
+            match end {
+                End::Dropped => add_owned(&counters.dropped, 1),
+                _ => add_owned(&counters.invalid, (named - whole) as u64),
+            }
         } else {
-            consumed = fresh;
-            let tail = len - whole;
-            let mut cancel = places - fresh as u32;
-            if bad {
-                // The chain so far and the descriptor that spoils it.
-                consumed += 1;
-                cancel += tail as u32;
-                held.len = 0;
-                add_owned(&counters.invalid, tail as u64 + 1);
-            } else {
-                held.pieces[..tail].copy_from_slice(&pieces[whole..len]);
-                held.addrs[..tail].copy_from_slice(&addrs[whole..len]);
-                held.len = tail;
-            }
-            if cancel != 0 {
-                pool.completion.cancel(cancel);
-            }
+            (consumed, completed) = (len - before, whole);
+            held.len = len - whole;
+            held.pieces[..held.len].copy_from_slice(&pieces[whole..]);
+            held.addrs[..held.len].copy_from_slice(&addrs[whole..]);
+        }
+        let unused = before + places as usize - completed - held.len;
+        if unused != 0 {
+            pool.completion.cancel(unused as u32);
         }
         if consumed != 0 {
             self.ring.release(consumed as u32);
         }
+        if completed != 0 {
+            pool.completion.submit(&addrs[..completed]);
+        }
         if sent != 0 {
-            pool.completion.submit(&addrs[..sent]);
             let (frames, bytes) = tally(&pieces[..sent]);
             add_owned(&counters.frames, frames);
             add_owned(&counters.bytes, bytes);
         }
-        if matches!(end, End::Refused) && pool.completion.take_broken_report() {
+        if end == End::Refused && pool.completion.take_broken_report() {
             pool.report_broken(Ring::Completion);
         }
         (consumed as u32, end)
+    }
+
+    /// The rest of a chain that was spoiled: each descriptor completes, counts as invalid, and goes nowhere.
+    #[cold]
+    fn drain_chain(&self, held: &mut Held, want: u32, pool: &Pool, counters: &Send) -> (u32, End) {
+        let places = pool.completion.reserve(want);
+        let mut n = 0;
+        while n < places && held.draining {
+            let desc = self.ring.get(n);
+            pool.completion.submit(&[desc.addr]);
+            held.draining = desc.options & XDP_PKT_CONTD != 0;
+            n += 1;
+        }
+        if n < places {
+            pool.completion.cancel(places - n);
+        }
+        self.ring.release(n);
+        add_owned(&counters.invalid, u64::from(n));
+        (n, if places == 0 { End::Refused } else { End::Done })
     }
 }
