@@ -77,8 +77,7 @@ fn low(position: u64) -> u32 {
 /// Bring our word of a ring at least to `goal`, a value that `private` has had. `private` moves forward only, by threads that
 /// each call this afterwards; the word follows it and never passes it.
 ///
-/// The program may write the word. A value that `private` cannot have had lately is replaced; a plausible one stands until the
-/// private index has passed it.
+/// The program may write the word, to no effect but on itself: it is never taken for a position, and set right here.
 #[inline]
 fn advance(word: &AtomicU32, private: &AtomicU64, goal: u32, entries: u32) {
     // P1: pairs with B (D) of the thread that stored the value, which saw at least as much of `private`.

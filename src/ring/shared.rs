@@ -78,6 +78,13 @@ struct Submitting {
     head: AtomicU64,
 }
 
+/// Places that are named and written, not yet published.
+#[derive(Debug)]
+pub(super) struct Claim {
+    position: u64,
+    end: u64,
+}
+
 impl<T: Entry> SharedProducer<T> {
     /// Produce into `memory` from the index `start` on. Writes nothing to the ring. ENOMEM: no memory for the marks.
     pub fn new(memory: RingMemory<T>, start: u32) -> Result<SharedProducer<T>> {
@@ -151,9 +158,15 @@ impl<T: Entry> SharedProducer<T> {
     #[inline]
     pub fn submit(&self, entries: &[T]) {
         debug_assert!(entries.len() <= self.entries() as usize, "more entries than can be reserved");
-        if entries.is_empty() {
-            return;
+        if !entries.is_empty() {
+            let claim = self.claim(entries);
+            self.finish(claim);
         }
+    }
+
+    /// Step 1: name the places and write them.
+    #[inline]
+    pub(super) fn claim(&self, entries: &[T]) -> Claim {
         let n = entries.len() as u64;
         // S1: name the places. AcqRel although only the number counts: the reserver that saw the program free the
         // first of our entries (A) is this thread or claimed before us, and its view must reach our writes.
@@ -163,12 +176,17 @@ impl<T: Entry> SharedProducer<T> {
             self.memory().write(index, *entry);
             index = index.wrapping_add(1);
         }
-        let end = position + n;
+        Claim { position, end: position + n }
+    }
+
+    /// Steps 2 and 3: publish what was written, or leave it to those who are before us.
+    #[inline]
+    pub(super) fn finish(&self, Claim { position, end }: Claim) {
         // S2: first in line. Release: our entries; Acquire: those before, which B publishes along with ours.
         if self.submitting.head.compare_exchange(position, end, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.publish_from(end);
         } else {
-            self.submit_behind(position, end);
+            self.finish_behind(position, end);
         }
     }
 
@@ -225,7 +243,7 @@ impl<T: Entry> SharedProducer<T> {
 
     /// Leave the mark, then look: step 3.
     #[cold]
-    fn submit_behind(&self, position: u64, end: u64) {
+    fn finish_behind(&self, position: u64, end: u64) {
         // S3: ready mark. Release: our entries; pairs with S5.
         self.geometry.marks.at(position).store(end, Ordering::Release);
         // S4: look at `head` by writing it, so that whoever moves it later sees our mark.

@@ -4,6 +4,10 @@
 mod basic;
 #[cfg(loom)]
 mod models;
+#[cfg(not(loom))]
+mod properties;
+#[cfg(not(loom))]
+mod stress;
 
 use super::{Entry, RingMemory};
 use crate::sync::Ordering;
