@@ -8,7 +8,7 @@ use core::fmt;
 use crate::uapi::Desc;
 
 /// An entry of a ring; sealed.
-pub trait Entry: Copy + Default + PartialEq + fmt::Debug + Send + Sync + Words + 'static {}
+pub trait Entry: Copy + fmt::Debug + Send + Sync + Words + 'static {}
 
 impl Entry for u64 {}
 impl Entry for Desc {}

@@ -53,7 +53,7 @@ impl SharedConsumer {
                 *slot = self.memory.read_unclaimed(low(index).wrapping_add(i));
             }
             let next = index + u64::from(n);
-            // F3: claim. Release: our copies come before, for whoever publishes the index further (F1, F3 Acquire, then D).
+            // F2: claim. Release: our copies come before, for whoever publishes the index further (F1, F2 Acquire, then D).
             if self.index.compare_exchange(index, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 // D: the copies are done; pairs with the program's A.
                 advance(self.memory.consumer(), &self.index, low(next), self.entries());
@@ -83,7 +83,7 @@ impl SharedConsumer {
     /// The index and how many entries are ready from there on.
     #[inline]
     fn look(&self) -> (u64, u32) {
-        // F1: own index; pairs with F3, so that the producer index below is at least as new as the one that claimer saw.
+        // F1: own index; pairs with F2, so that the producer index below is at least as new as the one that claimer saw.
         let index = self.index.load(Ordering::Acquire);
         // C: look for entries; pairs with the program's B.
         let ready = self.memory.producer().load(Ordering::Acquire).wrapping_sub(low(index));
@@ -99,7 +99,7 @@ impl SharedConsumer {
     #[cold]
     fn look_again(&self, mut index: u64) -> (u64, u32) {
         for _ in 0..LOOKS {
-            // F1: pairs with F3. The loaded producer index came after the program's look at a consumer index (D) that
+            // F1: pairs with F2. The loaded producer index came after the program's look at a consumer index (D) that
             // was published after the claim, so a claim that made it possible is seen here.
             let now = self.index.load(Ordering::Acquire);
             if now == index {

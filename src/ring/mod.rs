@@ -23,8 +23,8 @@
 //! | C | consumer side loads the producer index | Acquire | B | the entries can be read |
 //! | D | consumer side advances the consumer index | Release | A | the entries can be overwritten |
 //! | T1 | TX: private consumer index | Relaxed | the caller's token | – |
-//! | F1 | fill: load the private index | Acquire | F3 | the claimer's view of the producer index; its copies |
-//! | F3 | fill: claim entries, compare-and-swap | AcqRel | F1, F3 | copies of the claimed entries, for D |
+//! | F1 | fill: load the private index | Acquire | F2 | the claimer's view of the producer index; its copies |
+//! | F2 | fill: claim entries, compare-and-swap | AcqRel | F1, F2 | copies of the claimed entries, for D |
 //! | R1 | load `taken` | Acquire | R2 | the reserver's view of the consumer index (A) |
 //! | R2 | reserve, compare-and-swap of `taken` | Release | R1 | as R1 |
 //! | R3 | `head_seen` | Relaxed | – | a number that is never too large |
