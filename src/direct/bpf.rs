@@ -326,6 +326,7 @@ pub(super) fn prog_info(prog: &OwnedFd) -> Result<ProgInfo> {
 /// What is known of a map.
 #[derive(Clone, Debug)]
 pub(super) struct MapInfo {
+    pub(super) id: u32,
     pub(super) name: String,
     pub(super) key_size: u32,
     pub(super) value_size: u32,
@@ -350,6 +351,7 @@ pub(super) fn map_info(map: &OwnedFd) -> Result<MapInfo> {
     let mut raw = Raw::default();
     info(map.raw(), &mut raw)?;
     Ok(MapInfo {
+        id: raw.id,
         name: text_of(&raw.name),
         key_size: raw.key_size,
         value_size: raw.value_size,

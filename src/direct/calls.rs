@@ -1,6 +1,11 @@
 //! System calls that only the direct provider makes.
 
-use std::{ffi::CStr, os::fd::RawFd};
+use core::ptr;
+use std::{
+    ffi::{CStr, CString, OsStr, OsString},
+    os::{fd::RawFd, unix::ffi::OsStrExt},
+    path::Path,
+};
 
 use super::netlink;
 use crate::{
@@ -47,7 +52,7 @@ pub(super) fn is_cloexec(fd: RawFd) -> bool {
 /// `ioctl` with a plain struct that the kernel reads and writes.
 fn ioctl<T: Copy>(fd: RawFd, request: libc::c_ulong, arg: &mut T) -> Result<()> {
     // SAFETY: the callers pass the struct that belongs to the request; the reference is live and unique.
-    check(unsafe { libc::syscall(libc::SYS_ioctl, fd, request, core::ptr::from_mut(arg)) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_ioctl, fd, request, ptr::from_mut(arg)) }).map(drop)
 }
 
 /// The socket that interface ioctls are made on: any family does, and this one needs no network.
@@ -123,4 +128,69 @@ pub(super) fn max_channels(name: &[u8]) -> Result<u32> {
     request.data.pointer = (&raw mut channels).cast();
     ioctl(ioctl_socket()?.raw(), libc::SIOCETHTOOL as libc::c_ulong, &mut request)?;
     Ok(channels.max_rx.max(channels.max_tx).max(channels.max_combined))
+}
+
+/// An environment variable, unless the process has more rights than its caller (set-id, file capabilities).
+pub(super) fn secure_env(name: &CStr) -> Option<OsString> {
+    unsafe extern "C" {
+        // In every C library of Linux; the libc crate does not declare it.
+        fn secure_getenv(name: *const libc::c_char) -> *const libc::c_char;
+    }
+    // SAFETY: a NUL-terminated name.
+    let value = unsafe { secure_getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: not NULL, so the NUL-terminated value in the environment.
+    let value = unsafe { CStr::from_ptr(value) };
+    Some(OsStr::from_bytes(value.to_bytes()).to_os_string())
+}
+
+/// Whether a directory is the root of, or in, a BPF file system.
+pub(super) fn is_bpffs(path: &Path) -> bool {
+    const MAGIC: u64 = 0xcafe_4a11;
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    let mut facts = core::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: a NUL-terminated path and room for one struct.
+    if unsafe { libc::statfs(path.as_ptr(), facts.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: statfs succeeded and filled it.
+    let kind = unsafe { facts.assume_init() }.f_type;
+    // The kernel's type for it is signed on some architectures; the magic number is 32 bits.
+    kind as u64 & 0xffff_ffff == MAGIC
+}
+
+/// Mount a BPF file system, which a program asks for by `LIBXDP_BPFFS_AUTOMOUNT`. A failure shows when it is looked for.
+pub(super) fn mount_bpffs(path: &Path) {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
+    // SAFETY: NUL-terminated strings.
+    unsafe { libc::mount(c"bpf".as_ptr(), path.as_ptr(), c"bpf".as_ptr(), 0, c"mode=0700".as_ptr().cast()) };
+}
+
+/// Open a directory.
+pub(super) fn open_directory(path: &CStr) -> Result<OwnedFd> {
+    let flags = libc::O_DIRECTORY | libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a NUL-terminated path.
+    let fd = check(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) })?;
+    RawFd::try_from(fd).map(OwnedFd).map_err(|_| Errno::EBADF)
+}
+
+/// Lock a file or directory for this open of it alone. EAGAIN: somebody else has it.
+pub(super) fn try_lock(fd: RawFd) -> Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::syscall(libc::SYS_flock, fd, libc::LOCK_EX | libc::LOCK_NB) }).map(drop)
+}
+
+/// Whether a process still runs; one that has exited and was not waited for does not.
+pub(super) fn is_alive(pid: u32) -> bool {
+    let Ok(pid) = i32::try_from(pid) else { return false };
+    // SAFETY: no pointers; signal 0 only asks.
+    if check(unsafe { libc::syscall(libc::SYS_kill, pid, 0) }) == Err(Errno::ESRCH) {
+        return false;
+    }
+    // "PID (NAME) STATE ...", where NAME may hold anything.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    !matches!(state, Some('Z' | 'X'))
 }

@@ -1,5 +1,6 @@
 //! The little of rtnetlink that is needed: what an interface is, and which XDP program it runs.
 
+use core::fmt;
 use std::{
     ffi::CStr,
     sync::{Mutex, PoisonError},
@@ -67,6 +68,27 @@ pub(super) struct Link {
     pub(super) xdp: Attached,
 }
 
+/// A request that the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// The error number.
+    pub(super) error: Errno,
+    /// What the kernel or the driver says about it; often nothing.
+    pub(super) reason: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.reason.is_empty() { self.error.fmt(f) } else { write!(f, "{} ({})", self.error, self.reason) }
+    }
+}
+
+impl From<Errno> for Refused {
+    fn from(error: Errno) -> Refused {
+        Refused { error, reason: String::new() }
+    }
+}
+
 /// What a request is answered with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
@@ -86,20 +108,32 @@ impl Netlink {
     /// Open one in the current namespace.
     pub(super) fn open() -> Result<Netlink> {
         const NETLINK_ROUTE: i32 = 0;
-        let fd = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, NETLINK_ROUTE)?;
-        Ok(Netlink { fd: OwnedFd::new(fd), sequence: Mutex::new(0) })
+        const NETLINK_CAP_ACK: i32 = 10;
+        const NETLINK_EXT_ACK: i32 = 11;
+        let fd = OwnedFd::new(sys::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, NETLINK_ROUTE)?);
+        // The reasons of refusals, without the refused request. Old kernels do without.
+        for option in [NETLINK_CAP_ACK, NETLINK_EXT_ACK] {
+            let _ = sys::setsockopt(fd.raw(), libc::SOL_NETLINK, option, &1i32);
+        }
+        Ok(Netlink { fd, sequence: Mutex::new(0) })
     }
 
     /// The interface of a number. ENODEV: there is none (any more).
     pub(super) fn link(&self, ifindex: u32) -> Result<Link> {
         let mut request = Request::new(RTM_GETLINK, ifindex);
         request.attribute(IFLA_EXT_MASK, &SKIP_STATS.to_ne_bytes());
-        self.transact(request, Answer::Link)
+        self.transact(request, Answer::Link).map_err(|refused| refused.error)
     }
 
     /// Set the program of one mode (`flags` holds exactly one mode bit); `program` -1 takes it away. With `expected`, only
     /// if that program is the one there (else EEXIST or EBUSY). EBUSY: occupied, or held by a BPF link.
-    pub(super) fn set_xdp(&self, ifindex: u32, program: i32, flags: u32, expected: Option<i32>) -> Result<()> {
+    pub(super) fn set_xdp(
+        &self,
+        ifindex: u32,
+        program: i32,
+        flags: u32,
+        expected: Option<i32>,
+    ) -> core::result::Result<(), Refused> {
         let mut request = Request::new(RTM_SETLINK, ifindex);
         let nest = request.open_nest(IFLA_XDP);
         request.attribute(IFLA_XDP_FD, &program.to_ne_bytes());
@@ -113,7 +147,7 @@ impl Netlink {
     }
 
     /// Send a request and wait for its answer; an acknowledgement is an empty link.
-    fn transact(&self, mut request: Request, expected: Answer) -> Result<Link> {
+    fn transact(&self, mut request: Request, expected: Answer) -> core::result::Result<Link, Refused> {
         let mut sequence = self.sequence.lock().unwrap_or_else(PoisonError::into_inner);
         *sequence = sequence.wrapping_add(1);
         let bytes = request.finish(*sequence, expected == Answer::Acknowledgement);
@@ -131,9 +165,9 @@ impl Netlink {
                 match (message.kind, expected) {
                     (kind, _) if i32::from(kind) == libc::NLMSG_ERROR => {
                         let error = i32_at(message.body, 0).ok_or(Errno::EIO)?;
-                        return if error == 0 { Ok(Link::default()) } else { Err(Errno::new(-error)) };
+                        return if error == 0 { Ok(Link::default()) } else { Err(parse_refusal(error, message.body)) };
                     }
-                    (RTM_NEWLINK, Answer::Link) => return parse_link(message.body),
+                    (RTM_NEWLINK, Answer::Link) => return Ok(parse_link(message.body)?),
                     _ => {}
                 }
             }
@@ -153,8 +187,8 @@ pub(super) fn ifindex_of_altname(name: &CStr) -> Result<u32> {
     // Kernels before 5.5 know no such names and say EINVAL.
     match Netlink::open()?.transact(request, Answer::Link) {
         Ok(link) => Ok(link.index),
-        Err(Errno::EINVAL) => Err(Errno::ENODEV),
-        Err(e) => Err(e),
+        Err(Refused { error: Errno::EINVAL, .. }) => Err(Errno::ENODEV),
+        Err(refused) => Err(refused.error),
     }
 }
 
@@ -250,6 +284,15 @@ impl<'a> Iterator for Attributes<'a> {
         self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
         Some((kind, value))
     }
+}
+
+/// The body of an error message: the number, the refused request's header, attributes.
+fn parse_refusal(error: i32, body: &[u8]) -> Refused {
+    const MESSAGE: u16 = 1;
+    let attributes = body.get(4 + HEADER..).unwrap_or_default();
+    let text = Attributes(attributes).find(|(kind, _)| *kind == MESSAGE).map_or(&[][..], |(_, text)| text);
+    let text = text.split(|&b| b == 0).next().unwrap_or_default();
+    Refused { error: Errno::new(error.wrapping_neg()), reason: String::from_utf8_lossy(text).into_owned() }
 }
 
 /// The body of an `RTM_NEWLINK` message.

@@ -60,11 +60,6 @@ impl MappedRing {
         Ok(MappedRing { ring, entries, mapping, offset })
     }
 
-    /// Number of entries.
-    pub(super) fn entries(&self) -> u32 {
-        self.entries
-    }
-
     /// What a struct for this ring holds that has neither reserved nor looked at anything.
     pub(super) fn view(&self) -> View {
         let producer = self.load(self.offset.producer);

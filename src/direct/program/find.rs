@@ -1,0 +1,235 @@
+//! What runs on an interface, and whether it is a default program that can be shared.
+
+use super::{
+    btf,
+    image::{COUNTER_MAP, METADATA, PROGRAM, SOCKET_MAP, VERSION, VERSION_VARIABLE},
+    lock::{Lock, c_path, dispatcher_directory},
+};
+use crate::{
+    direct::{
+        bpf::{self, ProgInfo},
+        calls::OwnedFd,
+        netlink::Attached,
+    },
+    errno::{Errno, Result},
+    uapi::{XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE},
+    warn,
+};
+
+/// Name of libxdp's program that calls others.
+const DISPATCHER: &str = "xdp_dispatcher";
+/// Programs that a dispatcher can call.
+const SLOTS: u32 = 10;
+/// Newest layout of a dispatcher that is understood.
+const DISPATCHER_VERSION: u32 = 3;
+
+/// The program of an interface.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// None.
+    Nothing,
+    /// It went while it was looked at: look again.
+    Going,
+    /// A default program, alone or behind a dispatcher.
+    Default(Default),
+    /// A dispatcher whose programs are not to be seen. libxdp pins them after it attached the dispatcher, so this may be
+    /// over in a moment.
+    Dispatcher { id: u32 },
+    /// Something else.
+    Foreign { id: u32, name: String },
+}
+
+/// A default program as found.
+#[derive(Debug)]
+pub(super) struct Default {
+    /// What is attached: the program itself, or the dispatcher before it.
+    pub(super) attached: AttachedProgram,
+    /// For a dispatcher: how many programs it calls.
+    pub(super) behind: Option<u32>,
+    pub(super) sockets: OwnedFd,
+    /// Queues that the socket map has room for.
+    pub(super) entries: u32,
+    pub(super) counter: Option<Counter>,
+}
+
+/// A program as it is attached.
+#[derive(Debug)]
+pub(super) struct AttachedProgram {
+    pub(super) fd: OwnedFd,
+    pub(super) id: u32,
+    /// The mode, as the bit for attaching and detaching.
+    pub(super) mode: u32,
+}
+
+/// The map that counts references.
+#[derive(Debug)]
+pub(super) struct Counter {
+    pub(super) fd: OwnedFd,
+    pub(super) id: u32,
+    /// Bytes of its value; the count is the first four.
+    pub(super) size: usize,
+}
+
+impl Counter {
+    /// The counter map of a program that this process has loaded.
+    pub(super) fn new(fd: OwnedFd) -> Result<Counter> {
+        let map = bpf::map_info(&fd)?;
+        Ok(Counter { fd, id: map.id, size: map.value_size as usize })
+    }
+
+    /// The count. To be changed under the lock only.
+    pub(super) fn read(&self) -> Result<i32> {
+        let mut value = vec![0u8; self.room()];
+        bpf::map_lookup(self.fd.raw(), 0, &mut value)?;
+        Ok(i32::from_ne_bytes([value[0], value[1], value[2], value[3]]))
+    }
+
+    /// Store the count, leaving what else the value holds. Under the lock only.
+    pub(super) fn write(&self, count: i32) -> Result<()> {
+        let mut value = vec![0u8; self.room()];
+        bpf::map_lookup(self.fd.raw(), 0, &mut value)?;
+        value[..4].copy_from_slice(&count.to_ne_bytes());
+        bpf::map_update(self.fd.raw(), 0, &value)
+    }
+
+    /// The kernel copies values in steps of eight bytes.
+    fn room(&self) -> usize {
+        self.size.next_multiple_of(8)
+    }
+}
+
+/// Look at an interface. `held`: the lock, where the caller has it already; a dispatcher's programs are read under it.
+pub(super) fn look(ifindex: u32, attached: Attached, held: Option<&Lock>) -> Result<Found> {
+    // Only one of the first two can be; a program that runs in the device alone does not concern us.
+    let (id, mode) = match attached {
+        Attached { drv: 0, skb: 0, .. } => return Ok(Found::Nothing),
+        Attached { drv: 0, skb, .. } => (skb, XDP_FLAGS_SKB_MODE),
+        Attached { drv, .. } => (drv, XDP_FLAGS_DRV_MODE),
+    };
+    let Some((fd, info)) = open(id)? else { return Ok(Found::Going) };
+    let attached = AttachedProgram { fd, id, mode };
+    if info.name == PROGRAM {
+        return default(attached, None, &info);
+    }
+    if info.name == DISPATCHER && is_dispatcher(&info)? {
+        return behind_dispatcher(ifindex, attached, held);
+    }
+    Ok(Found::Foreign { id, name: info.name })
+}
+
+/// A program by id; `None`: it is gone.
+fn open(id: u32) -> Result<Option<(OwnedFd, ProgInfo)>> {
+    let fd = match bpf::prog_by_id(id) {
+        Err(Errno::ENOENT) => return Ok(None),
+        other => other.inspect_err(|e| cannot_look(id, *e))?,
+    };
+    let info = bpf::prog_info(&fd).inspect_err(|e| cannot_look(id, *e))?;
+    Ok(Some((fd, info)))
+}
+
+fn cannot_look(id: u32, error: Errno) {
+    let hint = if error == Errno::EPERM { ": it needs CAP_SYS_ADMIN, or CAP_BPF on recent kernels" } else { "" };
+    warn!("cannot look at the XDP program {id} that is on the interface: {error}{hint}");
+}
+
+/// A program of the right name: check its version and find its maps.
+fn default(attached: AttachedProgram, behind: Option<u32>, info: &ProgInfo) -> Result<Found> {
+    let version = match info.btf_id {
+        0 => None,
+        id => match bpf::btf_data(id) {
+            Err(Errno::ENOENT) => return Ok(Found::Going),
+            other => btf::metadata_number(&other?, METADATA, VERSION_VARIABLE)?,
+        },
+    };
+    match version {
+        None => {
+            warn!("the XDP program {} ({PROGRAM}) on the interface has no {VERSION_VARIABLE} in its BTF", info.id);
+            return Err(Errno::ENOENT);
+        }
+        Some(version) if version > VERSION => {
+            warn!(
+                "the default XDP program {} on the interface has version {version}; {VERSION} is the newest known here",
+                info.id
+            );
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Some(_) => {}
+    }
+    let mut counter = None;
+    let mut sockets = None;
+    for &id in &info.map_ids {
+        let fd = match bpf::map_by_id(id) {
+            Err(Errno::ENOENT) => return Ok(Found::Going),
+            other => other?,
+        };
+        let map = bpf::map_info(&fd)?;
+        if map.name == COUNTER_MAP && map.value_size >= 4 && counter.is_none() {
+            counter = Some(Counter { fd, id, size: map.value_size as usize });
+        } else if map.name == SOCKET_MAP && map.key_size == 4 && map.value_size == 4 && sockets.is_none() {
+            sockets = Some((fd, map.max_entries));
+        }
+    }
+    let Some((sockets, entries)) = sockets else {
+        warn!("the XDP program {} ({PROGRAM}) on the interface has no map {SOCKET_MAP}", info.id);
+        return Err(Errno::ENOENT);
+    };
+    Ok(Found::Default(Default { attached, behind, sockets, entries, counter }))
+}
+
+/// Whether a program of the dispatcher's name is one that is understood. EOPNOTSUPP: a newer one.
+fn is_dispatcher(info: &ProgInfo) -> Result<bool> {
+    /// First byte of a configuration that carries its version in the second.
+    const MAGIC: u8 = 236;
+    let [map_id] = info.map_ids[..] else { return Ok(false) };
+    if info.btf_id == 0 {
+        return Ok(false);
+    }
+    let map = bpf::map_by_id(map_id)?;
+    let shape = bpf::map_info(&map)?;
+    let fits =
+        shape.key_size == 4 && shape.max_entries == 1 && shape.value_size >= 2 && shape.flags & bpf::RDONLY_PROG != 0;
+    if !fits {
+        return Ok(false);
+    }
+    let mut value = vec![0u8; (shape.value_size as usize).next_multiple_of(8)];
+    bpf::map_lookup(map.raw(), 0, &mut value)?;
+    let version = if value[0] == MAGIC {
+        Some(u32::from(value[1]))
+    } else {
+        btf::metadata_number(&bpf::btf_data(info.btf_id)?, METADATA, "dispatcher_version")?
+    };
+    match version {
+        Some(version) if version > DISPATCHER_VERSION => {
+            warn!(
+                "the XDP dispatcher {} on the interface has version {version}; {DISPATCHER_VERSION} is the newest known here",
+                info.id
+            );
+            Err(Errno::EOPNOTSUPP)
+        }
+        Some(_) => Ok(true),
+        None => Ok(false),
+    }
+}
+
+/// Look through the programs that a dispatcher calls. They are found by their pins.
+fn behind_dispatcher(ifindex: u32, attached: AttachedProgram, held: Option<&Lock>) -> Result<Found> {
+    let id = attached.id;
+    let Some(directory) = dispatcher_directory(ifindex, id) else { return Ok(Found::Dispatcher { id }) };
+    let own = if held.is_none() { Some(Lock::take()?) } else { None };
+    let mut default_info = None;
+    let mut count = 0;
+    for slot in 0..SLOTS {
+        let pin = c_path(&directory.join(format!("prog{slot}-prog")))?;
+        let Ok(fd) = bpf::obj_get(&pin) else { break };
+        count += 1;
+        let info = bpf::prog_info(&fd)?;
+        if info.name == PROGRAM && default_info.is_none() {
+            default_info = Some(info);
+        }
+    }
+    drop(own);
+    match default_info {
+        Some(info) => default(attached, Some(count), &info),
+        None => Ok(Found::Dispatcher { id }),
+    }
+}

@@ -1,0 +1,319 @@
+//! The default XDP program: joining the one that is on an interface or bringing one, and leaving again.
+//!
+//! Any number of processes share it, libxdp's users among them: a counter in one of its maps says how many, and whoever
+//! takes it to 0 detaches the program. Counter changes are made under a lock that all of them use ([`lock`]). Looking,
+//! loading and attaching are not, so joining is a loop: whatever another process does in between, look again.
+
+mod btf;
+mod find;
+mod image;
+mod lock;
+
+use std::{fs, os::fd::RawFd, process, thread, time::Duration};
+
+use find::{Counter, Default, Found};
+use image::Loaded;
+use lock::Lock;
+
+use super::{
+    bpf,
+    calls::{self, OwnedFd},
+    netlink::{Link, Netlink, Refused},
+};
+use crate::{
+    errno::{Errno, Result},
+    sys,
+    uapi::{self, Program, XDP_FLAGS_DRV_MODE, XDP_FLAGS_HW_MODE, XDP_FLAGS_SKB_MODE, XDP_FLAGS_UPDATE_IF_NOEXIST},
+    warn,
+};
+
+/// How long others may keep an interface in between two states before joining gives up.
+const LIMIT_NS: u64 = 5_000_000_000;
+/// How long a counter may stand at 0 with the program attached before its last user counts as dead. libxdp detaches right
+/// after it has set 0.
+const STALE_NS: u64 = 1_000_000_000;
+/// How long a dispatcher's programs may stay unseen.
+const UNSEEN_NS: u64 = 500_000_000;
+/// First and longest pause between two looks.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(8));
+
+/// Take a reference for one socket. `xdp_flags` choose the mode; native unless they say otherwise.
+pub(super) fn join(ifindex: u32, xdp_flags: u32) -> Result<Box<dyn Program>> {
+    Ok(Box::new(Reference { shared: acquire(ifindex, xdp_flags)?, creator: process::id() }))
+}
+
+/// Take a reference that is never given back; returns a descriptor of the socket map.
+pub(super) fn permanent(ifindex: u32) -> Result<RawFd> {
+    Ok(acquire(ifindex, XDP_FLAGS_DRV_MODE)?.sockets.into_raw())
+}
+
+/// One counted reference on the program of an interface.
+#[derive(Debug)]
+struct Shared {
+    /// Opened in the interface's namespace, and in it for good: a program may be in another one when it deletes.
+    netlink: Netlink,
+    ifindex: u32,
+    sockets: OwnedFd,
+    /// Queues that the socket map has room for.
+    entries: u32,
+    /// `None`: a program of an old libxdp, which is not counted and never detached.
+    counter: Option<Counter>,
+}
+
+/// A reference that is given back when dropped.
+#[derive(Debug)]
+struct Reference {
+    shared: Shared,
+    /// The process that took it. A forked child has a copy of the object but not of the reference.
+    creator: u32,
+}
+
+impl Reference {
+    /// Whether this process is to change anything: it took the reference, or whoever did is no more.
+    fn is_ours(&self) -> bool {
+        self.creator == process::id() || !calls::is_alive(self.creator)
+    }
+}
+
+impl Program for Reference {
+    fn insert(&self, queue: u32, socket: &dyn uapi::Socket) -> Result<()> {
+        if !self.is_ours() {
+            return Ok(());
+        }
+        bpf::map_update(self.shared.sockets.raw(), queue, &socket.fd().to_ne_bytes())
+    }
+
+    fn remove(&self, queue: u32) -> Result<()> {
+        if !self.is_ours() {
+            return Ok(());
+        }
+        bpf::map_delete(self.shared.sockets.raw(), queue)
+    }
+
+    fn check(&self, queue: u32) -> Result<()> {
+        if queue < self.shared.entries {
+            return Ok(());
+        }
+        let link = self.shared.netlink.link(self.shared.ifindex)?;
+        if queue >= device_queues(&link) {
+            // No such queue: bind is the one to say so.
+            return Ok(());
+        }
+        warn!(
+            "the default XDP program on {} has room for {} queues only; whoever loaded it must stop before queue {queue} \
+             can be used",
+            name(&link),
+            self.shared.entries
+        );
+        Err(Errno::E2BIG)
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        if self.is_ours()
+            && let Err(error) = self.shared.leave()
+        {
+            warn!("cannot give back the default XDP program on interface {}: {error}", self.shared.ifindex);
+        }
+    }
+}
+
+/// The mode that libxdp's flags ask for. There is no silent change to generic mode.
+fn mode_of(xdp_flags: u32) -> u32 {
+    const KNOWN: u32 = 0x1f;
+    if xdp_flags & !KNOWN != 0 {
+        warn!("xdp_flags {xdp_flags:#x}: unknown bits {:#x} have no effect", xdp_flags & !KNOWN);
+    }
+    let asked = [XDP_FLAGS_SKB_MODE, XDP_FLAGS_DRV_MODE, XDP_FLAGS_HW_MODE].into_iter().find(|m| xdp_flags & m != 0);
+    asked.unwrap_or(XDP_FLAGS_DRV_MODE)
+}
+
+/// Queues that a device can have.
+fn device_queues(link: &Link) -> u32 {
+    // Drivers that do not answer say EOPNOTSUPP; what the device was made with is then all there is.
+    let channels = calls::max_channels(&link.name).unwrap_or(0);
+    channels.max(link.rx_queues).max(link.tx_queues).max(1)
+}
+
+fn name(link: &Link) -> String {
+    String::from_utf8_lossy(&link.name).into_owned()
+}
+
+/// Join the program that is on the interface, or bring one.
+fn acquire(ifindex: u32, xdp_flags: u32) -> Result<Shared> {
+    let mode = mode_of(xdp_flags);
+    let netlink = Netlink::open()?;
+    let start = sys::now_ns();
+    let mut loaded: Option<Loaded> = None;
+    let mut at_zero: Option<(u32, u64)> = None;
+    let mut pause = PAUSES.0;
+    loop {
+        let link = netlink.link(ifindex)?;
+        match find::look(ifindex, link.xdp, None)? {
+            Found::Nothing => {
+                let entries = device_queues(&link);
+                let new = match loaded.take() {
+                    Some(new) => new,
+                    None => image::load(entries)?,
+                };
+                match netlink.set_xdp(ifindex, new.program.raw(), mode | XDP_FLAGS_UPDATE_IF_NOEXIST, None) {
+                    Ok(()) => {
+                        let counter = Some(Counter::new(new.counter)?);
+                        return Ok(Shared { netlink, ifindex, sockets: new.sockets, entries, counter });
+                    }
+                    // Somebody was faster.
+                    Err(Refused { error: Errno::EBUSY | Errno::EEXIST | Errno::EAGAIN, .. }) => loaded = Some(new),
+                    Err(refused) => {
+                        explain_attach(&link, mode, &refused);
+                        return Err(refused.error);
+                    }
+                }
+            }
+            Found::Going => {}
+            Found::Default(found) => {
+                let Some(counter) = &found.counter else { return Ok(found.into_shared(netlink, ifindex)) };
+                let lock = Lock::take()?;
+                let count = counter.read()?;
+                if count > 0 {
+                    counter.write(count + 1)?;
+                    drop(lock);
+                    return Ok(found.into_shared(netlink, ifindex));
+                }
+                // Its last user is about to detach it, or has died in the attempt.
+                let now = sys::now_ns();
+                match at_zero {
+                    Some((id, since)) if id == found.attached.id => {
+                        if now - since > STALE_NS {
+                            detach(&netlink, ifindex, &found)?;
+                        }
+                    }
+                    _ => at_zero = Some((found.attached.id, now)),
+                }
+            }
+            Found::Dispatcher { id } => {
+                if sys::now_ns() - start > UNSEEN_NS {
+                    warn!(
+                        "{} has the XDP dispatcher {id} of libxdp without a default program that can be seen; take it off \
+                         (xdp-loader unload {} --all) or use XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD",
+                        name(&link),
+                        name(&link)
+                    );
+                    return Err(Errno::EBUSY);
+                }
+            }
+            Found::Foreign { id, name: program } => {
+                warn!(
+                    "{} has the XDP program {id} ({program}), which is not a default program of AF_XDP; take it off (ip \
+                     link set dev {} xdp off) or use XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD",
+                    name(&link),
+                    name(&link)
+                );
+                return Err(Errno::EBUSY);
+            }
+        }
+        if sys::now_ns() - start > LIMIT_NS {
+            warn!("{}: other programs keep attaching and detaching their XDP programs; gave up", name(&link));
+            return Err(Errno::EBUSY);
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+fn explain_attach(link: &Link, mode: u32, refused: &Refused) {
+    let kind = match mode {
+        XDP_FLAGS_SKB_MODE => "generic",
+        XDP_FLAGS_HW_MODE => "offloaded",
+        _ => "native",
+    };
+    let hint = match (refused.error, mode) {
+        (Errno::EOPNOTSUPP | Errno::EINVAL, XDP_FLAGS_DRV_MODE) => "; XDP_FLAGS_SKB_MODE asks for generic mode",
+        (Errno::EPERM, _) => "; it needs CAP_NET_ADMIN",
+        _ => "",
+    };
+    warn!("cannot attach the default XDP program to {} in {kind} mode: {refused}{hint}", name(link));
+}
+
+impl Default {
+    fn into_shared(self, netlink: Netlink, ifindex: u32) -> Shared {
+        Shared { netlink, ifindex, sockets: self.sockets, entries: self.entries, counter: self.counter }
+    }
+}
+
+impl Shared {
+    /// Give the reference back; the last one detaches the program, under the lock, so that nobody meets a counter of 0 on
+    /// a program that is still attached.
+    fn leave(&self) -> Result<()> {
+        let Some(counter) = &self.counter else { return Ok(()) };
+        let lock = Lock::take()?;
+        let count = counter.read()?;
+        if count > 1 {
+            return counter.write(count - 1);
+        }
+        if count < 1 {
+            return Ok(());
+        }
+        let link = match self.netlink.link(self.ifindex) {
+            // The interface is gone and the program with it, or it has moved to another namespace with the program: then
+            // the counter must not be 0.
+            Err(Errno::ENODEV) => return Ok(()),
+            other => other?,
+        };
+        match find::look(self.ifindex, link.xdp, Some(&lock))? {
+            Found::Default(found) if found.counter.as_ref().is_some_and(|c| c.id == counter.id) => {
+                if found.behind.is_some_and(|programs| programs > 1) {
+                    // Only libxdp can take one program out of its dispatcher. With the counter at 1 it can be joined.
+                    return Ok(());
+                }
+                counter.write(0)?;
+                detach(&self.netlink, self.ifindex, &found).inspect_err(|_| {
+                    // A 0 that stays would keep everybody else from the interface.
+                    if let Err(error) = counter.write(1) {
+                        warn!("{}: cannot restore the reference counter: {error}", name(&link));
+                    }
+                })
+            }
+            // Somebody has detached or replaced it.
+            _ => counter.write(0),
+        }
+    }
+}
+
+/// Take a default program off its interface, in the mode in which it is attached.
+fn detach(netlink: &Netlink, ifindex: u32, found: &Default) -> Result<()> {
+    let program = &found.attached;
+    let refused = match netlink.set_xdp(ifindex, -1, program.mode, Some(program.fd.raw())) {
+        // Kernels before 5.7 know no expected program.
+        Err(Refused { error: Errno::EINVAL, .. }) => netlink.set_xdp(ifindex, -1, program.mode, None),
+        other => other,
+    };
+    match refused {
+        Ok(()) => {}
+        // Another program is there by now.
+        Err(Refused { error: Errno::EEXIST, .. }) => return Ok(()),
+        // A BPF link holds it.
+        Err(Refused { error: Errno::EBUSY, .. }) => bpf::detach_xdp_link(ifindex, program.id)?,
+        Err(refused) => {
+            warn!("cannot detach the default XDP program {} from interface {ifindex}: {refused}", program.id);
+            return Err(refused.error);
+        }
+    }
+    if found.behind.is_some() {
+        unpin(ifindex, program.id);
+    }
+    Ok(())
+}
+
+/// Remove the pins of a dispatcher that is attached no more. What cannot be removed keeps memory in use and does no harm.
+fn unpin(ifindex: u32, dispatcher_id: u32) {
+    let Some(directory) = lock::dispatcher_directory(ifindex, dispatcher_id) else { return };
+    for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+        if let Err(error) = fs::remove_file(entry.path()) {
+            warn!("cannot remove {}: {error}", entry.path().display());
+        }
+    }
+    if let Err(error) = fs::remove_dir(&directory) {
+        warn!("cannot remove {}: {error}", directory.display());
+    }
+}
