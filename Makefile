@@ -1,0 +1,138 @@
+# Slipring. `make help` says what there is. A plain build and `make demo` need a Rust toolchain, gcc and make.
+
+PREFIX ?= /usr/local
+BINDIR ?= $(or $(bindir),$(PREFIX)/bin)
+LIBDIR ?= $(or $(libdir),$(PREFIX)/lib)
+INCLUDEDIR ?= $(or $(includedir),$(PREFIX)/include)
+DESTDIR ?=
+
+CARGO ?= cargo
+CC ?= cc
+CFLAGS ?= -O2 -g
+INSTALL ?= install
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+VERSION := $(shell sed -n '/^version/{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
+# src/build.rs gives the library this soname.
+SONAME := libslipring.so.0
+SHARED := libslipring.so.$(VERSION)
+SOURCES := Cargo.toml Cargo.lock $(shell find src -type f)
+PROGRAMS := $(patsubst c-tests/programs/%.c,build/programs/%,$(wildcard c-tests/programs/*.c))
+YARDSTICKS := build/bench/wire build/bench/passthrough build/bench/next_stub.so
+# In a folder of their own, so that the system's xdp/xsk.h is not replaced.
+HEADERS := slipring.h xdp/xsk.h xdp/xsk_gen.h xdp/libxdp.h bpf/xsk.h
+INCLUDE := $(INCLUDEDIR)/slipring
+# The program that the demo runs needs no capability: where this is root, it gets none.
+UNPRIVILEGED := $(shell [ "$$(id -u)" != 0 ] || ! command -v setpriv >/dev/null || \
+	echo setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all)
+
+.DELETE_ON_ERROR:
+.PHONY: all lib bin programs demo test bench deps install uninstall headers check-headers lint loom clean help
+
+all: lib bin
+
+help:
+	@echo 'make                 libraries in build/lib, the program slipring in build/bin'
+	@echo 'make demo            4 sockets on one UMEM send over a lossless wire; needs no privileges'
+	@echo 'make test            everything that is tested; calls make deps'
+	@echo 'make deps            what the tests need besides Rust, gcc and make: as root on Debian it is installed'
+	@echo 'make bench           figures of this machine (one: build/bin/slipring bench NAME)'
+	@echo 'make install         PREFIX ($(PREFIX)), BINDIR, LIBDIR, INCLUDEDIR and DESTDIR count; make uninstall undoes it'
+	@echo 'make lint            rustfmt and clippy'
+	@echo 'make loom            the ring models under the model checker'
+	@echo 'make headers         write the generated headers; make check-headers tells whether they are current'
+	@echo 'make clean           remove build/ and what cargo made'
+
+# One crate type at a time: with an rlib among them cargo does no link-time optimisation.
+lib: build/lib/libslipring.so build/lib/$(SONAME) build/lib/libslipring.a
+bin: build/bin/slipring
+programs: $(PROGRAMS)
+
+build/lib/$(SHARED): $(SOURCES)
+	$(CARGO) rustc --release --lib --crate-type cdylib --no-default-features --features heap-guard
+	@mkdir -p $(@D)
+	cp $(TARGET)/release/libslipring.so $@
+
+build/lib/$(SONAME): build/lib/$(SHARED)
+	ln -sf $(SHARED) $@
+
+build/lib/libslipring.so: build/lib/$(SONAME)
+	ln -sf $(SONAME) $@
+
+# Without heap-guard: a static program has the C library's free() in the same object as malloc().
+build/lib/libslipring.a: $(SOURCES)
+	$(CARGO) rustc --release --lib --crate-type staticlib --no-default-features
+	@mkdir -p $(@D)
+	cp $(TARGET)/release/libslipring.a $@
+
+build/bin/slipring: $(SOURCES)
+	$(CARGO) build --release --bin slipring
+	@mkdir -p $(@D)
+	cp $(TARGET)/release/slipring $@
+
+build/programs/%: c-tests/programs/%.c $(wildcard c-tests/programs/*.h include/*/*.h) | build/lib/libslipring.so
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 $(CFLAGS) -Iinclude $< -o $@ -Lbuild/lib -lslipring -lpthread -Wl,-rpath,'$$ORIGIN/../lib'
+
+build/bench/%: benches/yardsticks/%.c
+	@mkdir -p $(@D)
+	$(CC) -O2 $< -o $@ -lpthread
+
+build/bench/%.so: benches/yardsticks/%.c
+	@mkdir -p $(@D)
+	$(CC) -O2 -shared -fPIC $< -o $@
+
+demo: build/lib/libslipring.so build/bin/slipring build/programs/multisend
+	@scripts/demo $(UNPRIVILEGED)
+
+deps:
+	@scripts/deps
+
+test: deps
+	@scripts/test
+
+bench: all $(YARDSTICKS)
+	build/bin/slipring bench tx wire passthrough create $(BENCHFLAGS)
+
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets --all-features -- -D warnings
+
+headers:
+	SLIPRING_HEADERS=write $(CARGO) check --lib --features headers
+
+check-headers:
+	$(CARGO) check --lib --features headers
+
+# Other flags, so other artefacts: in a folder of their own they do not displace the ordinary ones.
+loom:
+	RUSTFLAGS='--cfg loom' $(CARGO) test --release --lib --target-dir $(TARGET)/loom ring
+
+build/slipring.pc: pkgconfig/slipring.pc.in Makefile FORCE
+	@mkdir -p $(@D)
+	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+		-e 's|@VERSION@|$(VERSION)|' $< > $@
+
+.PHONY: FORCE
+FORCE:
+
+install: all build/slipring.pc
+	$(INSTALL) -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(INCLUDE)/xdp" "$(DESTDIR)$(INCLUDE)/bpf"
+	$(INSTALL) -m 755 build/bin/slipring "$(DESTDIR)$(BINDIR)/slipring"
+	$(INSTALL) -m 755 build/lib/$(SHARED) "$(DESTDIR)$(LIBDIR)/$(SHARED)"
+	ln -sf $(SHARED) "$(DESTDIR)$(LIBDIR)/$(SONAME)"
+	ln -sf $(SONAME) "$(DESTDIR)$(LIBDIR)/libslipring.so"
+	$(INSTALL) -m 644 build/lib/libslipring.a "$(DESTDIR)$(LIBDIR)/libslipring.a"
+	$(INSTALL) -m 644 build/slipring.pc "$(DESTDIR)$(LIBDIR)/pkgconfig/slipring.pc"
+	for header in $(HEADERS); do $(INSTALL) -m 644 include/$$header "$(DESTDIR)$(INCLUDE)/$$header" || exit 1; done
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
+
+uninstall:
+	rm -f "$(DESTDIR)$(BINDIR)/slipring" "$(DESTDIR)$(LIBDIR)/$(SHARED)" "$(DESTDIR)$(LIBDIR)/$(SONAME)" \
+		"$(DESTDIR)$(LIBDIR)/libslipring.so" "$(DESTDIR)$(LIBDIR)/libslipring.a" "$(DESTDIR)$(LIBDIR)/pkgconfig/slipring.pc"
+	for header in $(HEADERS); do rm -f "$(DESTDIR)$(INCLUDE)/$$header"; done
+	-rmdir "$(DESTDIR)$(INCLUDE)/xdp" "$(DESTDIR)$(INCLUDE)/bpf" "$(DESTDIR)$(INCLUDE)"
+
+clean:
+	rm -rf build
+	$(CARGO) clean
