@@ -252,8 +252,8 @@ TEST(C34_C46_C52_socket_parameters)
 						     .libbpf_flags = cases[i].libxdp_flags,
 						     .bind_flags = cases[i].bind_flags };
 		errno = 0;
-		EQ(xsk_socket__create(&r.xsk, ifname, cases[i].queue, r.umem, &r.rx, &r.tx, &config), cases[i].want,
-		   cases[i].what);
+		EQ(BUSY_RETRY(xsk_socket__create(&r.xsk, ifname, cases[i].queue, r.umem, &r.rx, &r.tx, &config)),
+		   cases[i].want, cases[i].what);
 		if (provider() != LIBXDP) /* 1.3.1 does not set it everywhere */
 			EQ(errno, -cases[i].want, cases[i].what);
 		CHECK(!r.xsk, "%s: the socket pointer was written", cases[i].what);
