@@ -38,8 +38,8 @@ enum provider provider(void)
 
 const char *ifname_of(enum port port)
 {
-	static const char *const veth[] = { "va", "vb", "vc", "vd", "ve", "vf" };
-	static const char *const engine[] = { "sra", "srb", "src", "srd", "sma", "smb", "swa", "swb", "slo", "snu" };
+	static const char *const veth[] = { "va", "vb", "vc", "vd", "ve", "vf", "vg", "vh" };
+	static const char *const engine[] = { "sra", "srb", "src", "srd", "sma", "smb", "sja", "sjb", "swa", "swb", "slo", "snu" };
 
 	if (!on_kernel())
 		return engine[port];
@@ -58,8 +58,9 @@ static void set_devices(char **argv)
 		return;
 	snprintf(devices, sizeof(devices),
 		 "sra=wire:t%d/a srb=wire:t%d/b src=wire:u%d/a srd=wire:u%d/b sma=wire:m%d/a?queues=8 smb=wire:m%d/b?queues=8 "
+		 "sja=wire:j%d/a?mtu=8000 sjb=wire:j%d/b?mtu=8000 "
 		 "swa=wire:w%d/a?full=wait swb=wire:w%d/b?full=wait slo=loop snu=null",
-		 id, id, id, id, id, id, id, id);
+		 id, id, id, id, id, id, id, id, id, id);
 	setenv("SLIPRING_DEVICES", devices, 1);
 	execv("/proc/self/exe", argv);
 	perror("execv");

@@ -31,6 +31,7 @@ enum port {
 	A, B,           /* the two ends of one wire, one queue */
 	C, D,           /* another wire */
 	MANY_A, MANY_B, /* a wire with 8 queues */
+	JUMBO_A, JUMBO_B, /* a wire with an MTU of 8000 */
 	WAIT_A, WAIT_B, /* a lossless wire (engine only) */
 	LOOP,           /* sends to itself (engine only) */
 	NOWHERE,        /* swallows (engine only) */

@@ -1,0 +1,192 @@
+/* The descriptor as a descriptor: copies of it, and numbers that come to mean something else. */
+#include "peer.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+
+/* A copy kicks, waits and answers like the original, which outlives it. */
+static void copy_works(struct rig *r, struct peer *p, int copy, const char *what)
+{
+	struct pollfd pfd = { .fd = copy, .events = POLLIN };
+	struct xdp_desc d;
+
+	CHECK(copy >= 0 && copy != rig_fd(r), "%s: %d, %s", what, copy, strerror(errno));
+	rig_queue(r, 100, 1);
+	EQ(kick_fd(copy), 0, what);
+	EQ(peer_receive(p, FRAME_LEN), 100, what);
+	rig_complete(r, 1);
+	EQ(poll(&pfd, 1, 10), 0, what);
+	peer_send(p, FRAME_LEN, 7);
+	EQ(poll(&pfd, 1, 1000), 1, what);
+	CHECK(rig_receive(r, &d, 100), "%s: no frame", what);
+	EQ(rig_statistics(copy).rx_dropped, 0, what);
+	EQ(close(copy), 0, what);
+	EQ(kick_fd(copy), EBADF, what);
+	rig_queue(r, 101, 1);
+	EQ(rig_kick(r), 0, what);
+	EQ(peer_receive(p, FRAME_LEN), 101, what);
+	rig_complete(r, 1);
+}
+
+TEST(copies)
+{
+	struct rig r;
+	struct peer p;
+
+	rig_open(&r, (struct rig_options){ 0 });
+	peer_open(&p);
+	rig_fill(&r, 0, 32);
+	copy_works(&r, &p, dup(rig_fd(&r)), "dup");
+	copy_works(&r, &p, dup2(rig_fd(&r), 200), "dup2");
+	copy_works(&r, &p, dup3(rig_fd(&r), 201, O_CLOEXEC), "dup3");
+	copy_works(&r, &p, fcntl(rig_fd(&r), F_DUPFD, 300), "F_DUPFD");
+	copy_works(&r, &p, fcntl(rig_fd(&r), F_DUPFD_CLOEXEC, 300), "F_DUPFD_CLOEXEC");
+	EQ(dup2(rig_fd(&r), rig_fd(&r)), rig_fd(&r), "dup2 onto itself");
+	EQ(rig_kick(&r), 0, "kick");
+	peer_close(&p);
+	rig_close(&r);
+}
+
+/* One number after another is made a copy: no table runs over. */
+TEST(many_copies)
+{
+	int copies[300];
+	struct rig r;
+
+	rig_open(&r, (struct rig_options){ .no_rx = true });
+	for (int i = 0; i < 300; i++) {
+		copies[i] = dup(rig_fd(&r));
+		CHECK(copies[i] >= 0, "dup: %s", strerror(errno));
+	}
+	for (int i = 0; i < 300; i++) {
+		rig_queue(&r, 0, 1);
+		EQ(kick_fd(copies[i]), 0, "kick of a copy");
+		rig_complete(&r, 1);
+	}
+	for (int i = 0; i < 300; i++)
+		close(copies[i]);
+	rig_queue(&r, 0, 1);
+	EQ(rig_kick(&r), 0, "kick");
+	rig_close(&r);
+}
+
+/* The number is closed in one of several ways and now is one end of a stream pair: every call must reach that. */
+enum closing { RAW_CLOSE, LIBC_CLOSE, CLOSE_RANGE, RAW_DUP2, LIBC_DUP2 };
+
+static void number_is_another_file(enum closing how)
+{
+	struct epoll_event event = { .events = EPOLLIN }, got;
+	int pair[2], fd, type = 0, ep;
+	socklen_t len = sizeof(type);
+	struct pollfd pfd;
+	struct rig r;
+	char byte = 0;
+
+	rig_open(&r, (struct rig_options){ 0 });
+	EQ(rig_kick(&r), 0, "kick");
+	fd = rig_fd(&r);
+	EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0, "socketpair");
+	switch (how) {
+	case RAW_CLOSE:
+		EQ(syscall(SYS_close, fd), 0, "close");
+		EQ(syscall(SYS_fcntl, pair[0], F_DUPFD, fd), fd, "the number again");
+		break;
+	case LIBC_CLOSE:
+		EQ(close(fd), 0, "close");
+		EQ(kick_fd(fd), EBADF, "kick of a closed number");
+		EQ(fcntl(pair[0], F_DUPFD, fd), fd, "the number again");
+		break;
+	case CLOSE_RANGE:
+		EQ(close_range((unsigned)fd, (unsigned)fd, 0), 0, "close_range");
+		EQ(fcntl(pair[0], F_DUPFD, fd), fd, "the number again");
+		break;
+	case RAW_DUP2:
+		EQ(syscall(SYS_dup3, pair[0], fd, 0), fd, "dup3");
+		break;
+	case LIBC_DUP2:
+		EQ(dup2(pair[0], fd), fd, "dup2");
+		break;
+	}
+	EQ(write(fd, "a", 1), 1, "write");
+	EQ(read(pair[1], &byte, 1), 1, "what was written");
+	EQ(send(fd, "b", 1, MSG_DONTWAIT), 1, "send");
+	EQ(read(pair[1], &byte, 1), 1, "what was sent");
+	EQ(byte, 'b', "what was sent");
+	pfd = (struct pollfd){ .fd = fd, .events = POLLIN | POLLOUT };
+	EQ(poll(&pfd, 1, 0), 1, "poll");
+	EQ(pfd.revents, POLLOUT, "events");
+	ep = epoll_create1(EPOLL_CLOEXEC);
+	EQ(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &event), 0, "epoll_ctl");
+	EQ(epoll_wait(ep, &got, 1, 0), 0, "epoll_wait");
+	EQ(write(pair[1], "c", 1), 1, "write to it");
+	EQ(epoll_wait(ep, &got, 1, 100), 1, "epoll_wait");
+	EQ(poll(&pfd, 1, 0), 1, "poll");
+	EQ(pfd.revents, POLLIN | POLLOUT, "events");
+	EQ(recv(fd, &byte, 1, 0), 1, "recv");
+	EQ(byte, 'c', "what was received");
+	EQ(getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len), 0, "SO_TYPE");
+	EQ(type, SOCK_STREAM, "SO_TYPE");
+	EQ(getsockopt(fd, SOL_XDP, XDP_OPTIONS, &type, &len), -1, "XDP_OPTIONS");
+	EQ(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDWR, "F_GETFL");
+	close(ep);
+	/* What delete does with a number that the program gave away is its own affair, but it does not crash. */
+	xsk_socket__delete(r.xsk);
+	xsk_umem__delete(r.umem);
+}
+
+TEST(number_reused_after_raw_close)
+{
+	number_is_another_file(RAW_CLOSE);
+}
+
+TEST(number_reused_after_close)
+{
+	number_is_another_file(LIBC_CLOSE);
+}
+
+TEST(number_reused_after_close_range)
+{
+	number_is_another_file(CLOSE_RANGE);
+}
+
+TEST(number_reused_by_raw_dup)
+{
+	number_is_another_file(RAW_DUP2);
+}
+
+TEST(number_reused_by_dup2)
+{
+	number_is_another_file(LIBC_DUP2);
+}
+
+/* Descriptors that were never ours, before, during and after. */
+TEST(others_are_left_alone)
+{
+	int pipes[2], udp = socket(AF_INET, SOCK_DGRAM, 0), error;
+	struct rig r;
+	char byte;
+
+	EQ(pipe(pipes), 0, "pipe");
+	rig_open(&r, (struct rig_options){ 0 });
+	for (int i = 0; i < 3; i++) {
+		EQ(write(pipes[1], "x", 1), 1, "write");
+		EQ(read(pipes[0], &byte, 1), 1, "read");
+		EQ(send(pipes[1], "x", 1, 0), -1, "send to a pipe");
+		EQ(errno, ENOTSOCK, "send to a pipe");
+		EQ(recv(udp, &byte, 1, MSG_DONTWAIT), -1, "recv without data");
+		EQ(errno, EAGAIN, "recv without data");
+		EQ(send(udp, &byte, 1, MSG_DONTWAIT), -1, "send without address");
+		EQ(errno, EDESTADDRREQ, "send without address");
+		error = kick_fd(-1);
+		EQ(error, EBADF, "kick of -1");
+		error = kick_fd(1 << 20);
+		EQ(error, EBADF, "kick of a large number");
+		EQ(poll(NULL, 0, 1), 0, "poll of nothing");
+		if (i == 1)
+			rig_close(&r);
+	}
+	close(udp);
+	close(pipes[0]);
+	close(pipes[1]);
+}
