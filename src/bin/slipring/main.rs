@@ -1,8 +1,9 @@
-//! The command line: start programs on the engine, look at the machine.
+//! The command line: start programs on the engine, look at the machine, at running processes and at the speed.
 //!
 //! One file a command. Single-threaded but for the benches. What a command prints on stdout is its result; messages go to
 //! stderr.
 
+mod bench;
 mod doctor;
 mod elf;
 mod json;
@@ -10,6 +11,7 @@ mod library;
 mod machine;
 mod program;
 mod run;
+mod stat;
 mod table;
 
 use std::process::ExitCode;
@@ -30,6 +32,10 @@ enum Command {
     Run(run::Arguments),
     /// Say what this machine can do, and which provider a device, an interface or a program gets, and why.
     Doctor(doctor::Arguments),
+    /// Show the devices, sockets, rings and counters of a running process.
+    Stat(stat::Arguments),
+    /// Measure.
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -39,5 +45,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Stat(arguments) => stat::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     }
 }

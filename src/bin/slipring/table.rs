@@ -22,6 +22,10 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// The lines, each after `indent`, without blanks at their ends.
     pub(crate) fn lines(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);

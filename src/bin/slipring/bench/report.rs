@@ -1,0 +1,226 @@
+//! Runs by state, and how they are printed.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    Setting,
+    state::{State, median, pin},
+};
+use crate::{json::Json, table::Table};
+
+/// What one line of the result is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    pub bench: &'static str,
+    pub variant: String,
+    pub threads: u64,
+    /// Bytes of a frame; 0 where there are no frames.
+    pub frame: u64,
+    pub metric: &'static str,
+    pub unit: &'static str,
+}
+
+/// A subject, and how one run of it is done.
+pub(crate) struct Measure<'a> {
+    pub subject: Subject,
+    /// Does one run and returns the figure.
+    pub run: Box<dyn FnMut() -> Result<f64, String> + 'a>,
+    /// Index of another measure that this one is compared with: their ratio is a line of its own.
+    pub rival: Option<usize>,
+}
+
+/// Figures of one subject.
+#[derive(Clone, Debug, Default)]
+struct Samples {
+    near: Vec<f64>,
+    far: Vec<f64>,
+    one_core: Vec<f64>,
+}
+
+impl Samples {
+    fn of(&mut self, state: State) -> Option<&mut Vec<f64>> {
+        match state {
+            State::Near => Some(&mut self.near),
+            State::Far => Some(&mut self.far),
+            State::OneCore => Some(&mut self.one_core),
+            State::Mixed => None,
+        }
+    }
+}
+
+/// Do every measure in turn, round after round, until each state has its runs or the time is over.
+///
+/// `crosses`: the runs use both processors, so their state counts. Otherwise they all are of one core.
+pub(crate) fn gather(
+    setting: &Setting<'_>,
+    report: &mut Report,
+    crosses: bool,
+    mut measures: Vec<Measure<'_>>,
+) -> Result<(), String> {
+    if crosses && setting.processors.second.is_none() {
+        for (measure, state) in measures.iter().flat_map(|m| [(m, State::Near), (m, State::Far)]) {
+            report.line(&measure.subject, state, Vec::new());
+        }
+        report.note("only one processor may be used, and this bench needs two");
+        report.end(0);
+        return Ok(());
+    }
+    let deadline = setting.deadline();
+    let mut samples = vec![Samples::default(); measures.len()];
+    let mut ratios = vec![Samples::default(); measures.len()];
+    let mut thrown_away = 0u64;
+    let wanted: &[State] = if crosses { &[State::Near, State::Far] } else { &[State::OneCore] };
+    let done = |samples: &mut [Samples]| {
+        let enough = |s: &mut Samples, state| s.of(state).is_some_and(|runs| runs.len() >= setting.runs);
+        samples.iter_mut().all(|s| wanted.iter().all(|state| enough(s, *state)))
+    };
+    loop {
+        let mut round = Vec::new();
+        for (measure, samples) in measures.iter_mut().zip(&mut samples) {
+            pin(setting.processors.first);
+            let (state, figure) = match crosses {
+                true => setting.processors.probed(&mut measure.run),
+                false => (State::OneCore, (measure.run)()),
+            };
+            let figure = figure?;
+            round.push((state, figure));
+            match samples.of(state) {
+                Some(runs) => runs.push(figure),
+                None => thrown_away += 1,
+            }
+        }
+        for (i, measure) in measures.iter().enumerate() {
+            let Some(rival) = measure.rival else { continue };
+            let ((state, figure), (rival_state, rival)) = (round[i], round[rival]);
+            if state == rival_state
+                && let Some(runs) = ratios[i].of(state)
+            {
+                runs.push(figure / rival);
+            }
+        }
+        if done(&mut samples) || std::time::Instant::now() >= deadline {
+            break;
+        }
+    }
+    for (i, measure) in measures.iter().enumerate() {
+        for state in wanted {
+            let runs = samples[i].of(*state).map(std::mem::take).unwrap_or_default();
+            report.line(&measure.subject, *state, runs);
+            if let Some(rival) = measure.rival {
+                let variant = format!("{} / {}", measure.subject.variant, measures[rival].subject.variant);
+                let subject = Subject { variant, metric: "ratio", unit: "x", ..measure.subject.clone() };
+                report.line(&subject, *state, ratios[i].of(*state).map(std::mem::take).unwrap_or_default());
+            }
+        }
+    }
+    report.end(thrown_away);
+    Ok(())
+}
+
+/// Prints results: a table a bench, or a JSON object a line.
+#[derive(Debug)]
+pub(crate) struct Report {
+    json: bool,
+    library: PathBuf,
+    table: Table,
+}
+
+const COLUMNS: [&str; 10] = ["bench", "variant", "threads", "frame", "state", "median", "min", "max", "runs", "unit"];
+
+impl Report {
+    pub(crate) fn new(json: bool, library: &Path) -> Report {
+        if !json {
+            println!("library {}", library.display());
+        }
+        Report { json, library: library.to_owned(), table: Table::new() }
+    }
+
+    /// One subject in one state; without runs: a state that was not seen.
+    pub(crate) fn line(&mut self, subject: &Subject, state: State, mut runs: Vec<f64>) {
+        let middle = median(&mut runs);
+        let least = runs.first().copied().unwrap_or(f64::NAN);
+        let most = runs.last().copied().unwrap_or(f64::NAN);
+        if self.json {
+            println!("{}", self.object(subject, state, [middle, least, most], runs.len()));
+            return;
+        }
+        if self.table.is_empty() {
+            self.table = Table::new().right(&[2, 3, 5, 6, 7, 8]);
+            self.table.row(COLUMNS);
+        }
+        let figure = |x: f64| if x.is_finite() { format!("{x:.2}") } else { "-".to_owned() };
+        let seen = if runs.is_empty() { "not seen".to_owned() } else { subject.unit.to_owned() };
+        self.table.row([
+            subject.bench.to_owned(),
+            subject.variant.clone(),
+            subject.threads.to_string(),
+            subject.frame.to_string(),
+            state.to_string(),
+            figure(middle),
+            figure(least),
+            figure(most),
+            runs.len().to_string(),
+            seen,
+        ]);
+    }
+
+    fn object(&self, subject: &Subject, state: State, [median, min, max]: [f64; 3], runs: usize) -> Json {
+        Json::Object(vec![
+            ("bench", Json::text(subject.bench)),
+            ("variant", Json::text(&subject.variant)),
+            ("threads", Json::Int(subject.threads)),
+            ("frame", Json::Int(subject.frame)),
+            ("metric", Json::text(subject.metric)),
+            ("unit", Json::text(subject.unit)),
+            ("median", Json::Real(median)),
+            ("min", Json::Real(min)),
+            ("max", Json::Real(max)),
+            ("runs", Json::Int(runs as u64)),
+            ("state", Json::text(state.name())),
+            ("library", Json::text(self.library.display().to_string())),
+        ])
+    }
+
+    /// Something that a reader of the table should know.
+    pub(crate) fn note(&self, text: &str) {
+        // Beside JSON it would break the lines.
+        if self.json { eprintln!("slipring bench: {text}") } else { println!("{text}") }
+    }
+
+    /// The bench is over.
+    pub(crate) fn end(&mut self, thrown_away: u64) {
+        if !self.json {
+            std::mem::take(&mut self.table).print("");
+        }
+        if thrown_away > 0 {
+            self.note(&format!("{thrown_away} runs thrown away: the state changed while they ran"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Protects the members that scripts rely on, and that an unseen state is told as one and not left out.
+    #[test]
+    fn a_json_line_has_every_member() {
+        let subject =
+            Subject { bench: "tx", variant: "null".into(), threads: 1, frame: 64, metric: "rate", unit: "Mpps" };
+        let report = Report { json: true, library: "/l.so".into(), table: Table::new() };
+        let line = report.object(&subject, State::Near, [2.5, 1.0, 3.0], 7).to_string();
+        assert_eq!(
+            line,
+            "{\"bench\":\"tx\",\"variant\":\"null\",\"threads\":1,\"frame\":64,\"metric\":\"rate\",\"unit\":\"Mpps\",\
+             \"median\":2.5,\"min\":1,\"max\":3,\"runs\":7,\"state\":\"near\",\"library\":\"/l.so\"}"
+        );
+        let line = report.object(&subject, State::Far, [f64::NAN; 3], 0).to_string();
+        assert!(line.contains("\"median\":null") && line.contains("\"runs\":0"), "{line}");
+    }
+
+    /// Protects that a run during which the state changed counts for nothing.
+    #[test]
+    fn mixed_runs_are_in_no_state() {
+        assert!(Samples::default().of(State::Mixed).is_none());
+    }
+}
