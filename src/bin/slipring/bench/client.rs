@@ -313,8 +313,9 @@ impl Umem {
         for i in 0..n {
             let desc = rx.desc(first.wrapping_add(i));
             let at = usize::try_from(desc.addr).unwrap_or(0) & (self.len - 1) & !7;
+            let word = self.area.wrapping_add(at).cast::<u64>();
             // SAFETY: masked into the area, whose length is a power of two; aligned to 8.
-            *sum = sum.wrapping_add(unsafe { self.area.add(at).cast::<u64>().read_volatile() });
+            *sum = sum.wrapping_add(unsafe { word.read_volatile() });
             self.fill.set_addr(fill.wrapping_add(i), desc.addr);
         }
         self.fill.submit(n);

@@ -182,10 +182,30 @@ impl Snapshot {
         if self.rings().next().is_some() {
             out += &rings.lines("      ");
         }
-        let mut counters = Table::new().right(&[1]);
-        for (name, value) in self.counters {
-            counters.row([name.replace('_', " "), value.to_string()]);
-        }
+        let get = |name: &str| self.counters.iter().find(|c| c.0 == name).map_or(0, |c| c.1);
+        let mut counters = Table::new();
+        counters.row([
+            "received".to_owned(),
+            format!("{} frames, {} bytes", get("rx_frames"), get("rx_bytes")),
+            format!(
+                "dropped {}, RX ring full {}, fill ring empty {}, bad fill entries {}",
+                get("rx_dropped"),
+                get("rx_ring_full"),
+                get("rx_fill_ring_empty_descs"),
+                get("rx_bad_fill_entries")
+            ),
+        ]);
+        counters.row([
+            "sent".to_owned(),
+            format!("{} frames, {} bytes", get("tx_frames"), get("tx_bytes")),
+            format!(
+                "invalid descriptors {}, TX ring empty {}, kicks {} (with more left {})",
+                get("tx_invalid_descs"),
+                get("tx_ring_empty_descs"),
+                get("tx_kicks"),
+                get("tx_kicks_again")
+            ),
+        ]);
         out + &counters.lines("      ")
     }
 

@@ -1,0 +1,108 @@
+//! Protects what a person or a script sees of the `slipring` program: environment that `run` hands on, exit codes, and what
+//! `stat` shows of a living socket (this process's own).
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use slipring::{
+    engine,
+    uapi::{Ring, UmemReg},
+};
+
+/// The program, with an environment of its own.
+fn slipring(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slipring"));
+    command.args(arguments).env_remove("SLIPRING_DEVICES").env_remove("LD_PRELOAD").env("SLIPRING_LIBRARY", library());
+    command
+}
+
+/// Any shared library that every program can load does for `run`: the C library, which is in every process already.
+fn library() -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line =
+        maps.lines().find(|l| l.contains("/libc.so") || l.contains("/libc-")).expect("a dynamic program has libc");
+    PathBuf::from(line.split_whitespace().last().unwrap())
+}
+
+fn text(output: &Output) -> (String, String) {
+    (String::from_utf8(output.stdout.clone()).unwrap(), String::from_utf8(output.stderr.clone()).unwrap())
+}
+
+#[test]
+fn run_hands_on_devices_preload_arguments_and_the_exit_code() {
+    let script = "echo \"$SLIPRING_DEVICES|$LD_PRELOAD|$1\"; exit 7";
+    let mut command =
+        slipring(&["run", "--dev", "eth0=loop", "--dev", "*=null", "--", "sh", "-c", script, "sh", "--dev"]);
+    let output = command.env("SLIPRING_DEVICES", "eth0=null").output().unwrap();
+    let preload = library().canonicalize().unwrap();
+    assert_eq!(text(&output).0, format!("eth0=loop *=null eth0=null|{}|--dev\n", preload.display()));
+    assert_eq!(output.status.code(), Some(7));
+}
+
+#[test]
+fn run_refuses_what_would_have_no_effect_with_the_codes_of_env() {
+    for (arguments, code, message) in [
+        (&["run", "--dev", "eth0=lop", "--", "true"][..], 125, "\"lop\" is no kind of device"),
+        (&["run", "--", "/no/such/program"], 127, "there is no such program"),
+        (&["run", "--", "/"], 126, "may not be executed"),
+        (&["run", "--library", "/no/such.so", "--", "true"], 125, "/no/such.so"),
+        (&["run"], 2, "PROG"),
+    ] {
+        let output = slipring(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        assert!(text(&output).1.contains(message), "{arguments:?}: {}", text(&output).1);
+    }
+}
+
+#[test]
+fn doctor_exits_with_1_when_something_asked_about_does_not_work() {
+    for (subject, code) in [("loop", 0), ("null?gen=64", 0), ("x0=wire:lab/a", 0), ("packet:eth0", 1), ("nosuchif0", 1)]
+    {
+        let output = slipring(&["doctor", subject]).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{subject}: {}", text(&output).0);
+    }
+    let output = slipring(&["doctor", "--json", "loop"]).output().unwrap();
+    let json = text(&output).0;
+    assert!(json.starts_with('{') && json.trim_end().ends_with('}') && json.lines().count() == 1, "{json}");
+    assert!(json.contains(r#""name":"loop","kind":"device","provider":"engine","ok":true"#), "{json}");
+    let output = slipring(&["doctor"]).env("SLIPRING_DEVICES", "eth0=lop").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn stat_shows_the_sockets_of_a_living_process() {
+    let pid = std::process::id().to_string();
+    let output = slipring(&["stat", "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output).0);
+
+    let socket = engine::provider().socket().unwrap();
+    let mut area = vec![0u8; 5 * 4096];
+    let start = area.as_mut_ptr().addr().next_multiple_of(4096) as u64;
+    let reg = UmemReg { addr: start, len: 16384, chunk_size: 2048, headroom: 64, ..UmemReg::default() };
+    socket.register_umem(&reg).unwrap();
+    socket.set_ring_size(Ring::Fill, 64).unwrap();
+    socket.set_ring_size(Ring::Tx, 32).unwrap();
+
+    let output = slipring(&["stat", "--json", &pid]).output().unwrap();
+    let json = text(&output).0;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output).1);
+    for part in [
+        format!("{{\"pid\":{pid},"),
+        format!("\"fd\":{},\"state\":\"not bound\"", socket.fd()),
+        "\"umem_bytes\":16384,\"chunk_size\":2048,\"headroom\":64".to_owned(),
+        "{\"ring\":\"TX\",\"entries\":32,\"producer\":0,\"consumer\":0}".to_owned(),
+        "{\"ring\":\"fill\",\"entries\":64,\"producer\":0,\"consumer\":0}".to_owned(),
+        "\"tx_frames\":0".to_owned(),
+    ] {
+        assert!(json.contains(&part), "{part} is not in {json}");
+    }
+    let output = slipring(&["stat", &pid]).output().unwrap();
+    assert!(text(&output).0.contains(&format!("socket {}: not bound", socket.fd())), "{}", text(&output).0);
+
+    socket.close();
+    drop(socket);
+    let output = slipring(&["stat", &pid]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "nothing is left of a closed socket: {}", text(&output).0);
+}
