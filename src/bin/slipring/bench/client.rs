@@ -74,6 +74,10 @@ impl Api {
         let socket_delete = symbol(c"xsk_socket__delete")?;
         let socket_fd = symbol(c"xsk_socket__fd")?;
         let sendto = symbol(c"sendto")?;
+        // dlsym also looks at what the library depends on: libc's sendto would measure something else.
+        if origin(sendto) != origin(umem_create) {
+            return Err(format!("{} does not interpose sendto", path.display()));
+        }
         Ok(Api {
             // SAFETY: the exported function of this name has this type (include/xdp/xsk.h).
             umem_create: unsafe { std::mem::transmute::<*mut c_void, UmemCreate>(umem_create) },
@@ -89,6 +93,15 @@ impl Api {
             sendto: unsafe { std::mem::transmute::<*mut c_void, SendTo>(sendto) },
         })
     }
+}
+
+/// First byte of the library that an address is in.
+fn origin(address: *mut c_void) -> *mut c_void {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the loader looks the address up and fills a live struct; it does not follow it.
+    unsafe { libc::dladdr(address, info.as_mut_ptr()) };
+    // SAFETY: filled, or zeroed, which is a value of this struct of pointers.
+    unsafe { info.assume_init() }.dli_fbase
 }
 
 fn dl_error() -> String {

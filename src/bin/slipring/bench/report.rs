@@ -195,7 +195,21 @@ impl Report {
         if thrown_away > 0 {
             self.note(&format!("{thrown_away} runs thrown away: the state changed while they ran"));
         }
+        if let Some(load) = load().filter(|load| *load > QUIET) {
+            self.note(&format!("load average {load:.1}: other work on this machine takes part in these figures"));
+        }
     }
+}
+
+/// Load average up to which nothing but a bench with its two threads need be running.
+const QUIET: f64 = 2.5;
+
+/// The load average of the last minute.
+fn load() -> Option<f64> {
+    let mut averages = [0.0; 1];
+    // SAFETY: room for the one number that is asked for.
+    let n = unsafe { libc::getloadavg(averages.as_mut_ptr(), 1) };
+    (n == 1).then_some(averages[0])
 }
 
 #[cfg(test)]
