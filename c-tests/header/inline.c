@@ -26,11 +26,15 @@ void *xsk_umem__get_data(void *umem_area, __u64 addr);
 __u64 xsk_umem__extract_addr(__u64 addr);
 __u64 xsk_umem__extract_offset(__u64 addr);
 __u64 xsk_umem__add_offset_to_addr(__u64 addr);
+#ifndef HAVE_PROD_CANCEL
 #define HAVE_PROD_CANCEL
+#endif
 #else
 #include <xdp/xsk.h>
 #ifdef SLIPRING_XDP_XSK_GEN_H
+#ifndef HAVE_PROD_CANCEL
 #define HAVE_PROD_CANCEL
+#endif
 #endif
 #endif
 
