@@ -1,0 +1,519 @@
+//! The default program of the direct provider, over veth, alone and together with the system's libxdp. Needs root and
+//! AF_XDP; the parts with libxdp need its development files.
+
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::cast_possible_truncation,
+    reason = "the C interface is called as C calls it"
+)]
+
+mod direct_support;
+
+use std::{os::fd::AsRawFd, process::Command, ptr, thread, time::Duration};
+
+use direct_support::*;
+use slipring::abi::{types::*, xsk::*};
+
+/// A foreign XDP program that passes everything, attached by netlink; needs no compiler.
+fn attach_foreign(name: &str) {
+    // `bpf_insn`s: r0 = XDP_PASS; exit.
+    let insns: [u64; 2] = [0x0000_0002_0000_00b7, 0x95];
+    #[repr(C)]
+    struct Attr {
+        kind: u32,
+        count: u32,
+        insns: u64,
+        license: u64,
+        rest: [u64; 8],
+    }
+    let attr = Attr { kind: 6, count: 2, insns: insns.as_ptr() as u64, license: c"GPL".as_ptr() as u64, rest: [0; 8] };
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, 5, &attr, std::mem::size_of::<Attr>()) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    set_xdp(name, fd as i32);
+    unsafe { libc::close(fd as i32) };
+}
+
+/// RTM_SETLINK with IFLA_XDP {fd}.
+fn set_xdp(name: &str, fd: i32) {
+    let mut message = Vec::new();
+    for word in [52u32, 19 | 5 << 16, 1, 0, 0, index_of(name), 0, 0] {
+        message.extend_from_slice(&word.to_ne_bytes());
+    }
+    for word in [20u32 | (43 | 1 << 15) << 16, 8 | 1 << 16, fd.cast_unsigned(), 8 | 3 << 16, 4] {
+        message.extend_from_slice(&word.to_ne_bytes());
+    }
+    let socket = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, 0) };
+    let sent = unsafe { libc::send(socket, message.as_ptr().cast(), message.len(), 0) };
+    assert_eq!(sent, 52);
+    let mut answer = [0i32; 64];
+    assert!(unsafe { libc::recv(socket, answer.as_mut_ptr().cast(), 256, 0) } >= 20);
+    assert_eq!(answer[4], 0, "netlink");
+    unsafe { libc::close(socket) };
+}
+
+#[test]
+fn c43_c49_c64_the_program_comes_and_goes_without_a_trace_or_a_word() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let before = fds();
+    for _ in 0..20 {
+        let umem = TestUmem::new();
+        let socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+        assert!(matches!(xdp_on("va"), Some((_, false))));
+        socket.delete();
+        assert_eq!(xdp_on("va"), None);
+        assert_eq!(umem.delete(), 0);
+    }
+    assert_eq!(fds(), before);
+    assert_eq!(messages(), "");
+}
+
+#[test]
+fn d1_both_sockets_of_a_queue_can_be_deleted_in_any_order_and_the_survivor_receives() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let peer = Peer::new("vb");
+    for first_goes_first in [true, false] {
+        let before = fds();
+        let mut umem = TestUmem::new();
+        umem.fill(0, 60);
+        let mut a = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+        let mut b = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+        // The socket bound last receives, as with libxdp.
+        peer.send(3);
+        assert_eq!((b.receive(3), a.receive_now()), (3, 0));
+        let mut survivor = if first_goes_first {
+            a.delete();
+            b
+        } else {
+            b.delete();
+            a
+        };
+        assert!(xdp_on("va").is_some());
+        peer.send(4);
+        assert_eq!(survivor.receive(4), 4);
+        survivor.delete();
+        assert_eq!(xdp_on("va"), None);
+        assert_eq!(umem.delete(), 0);
+        assert_eq!(fds(), before);
+    }
+}
+
+#[test]
+fn d2_d19_a_socket_without_an_entry_of_its_own_takes_none_away() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let peer = Peer::new("vb");
+    let mut umem = TestUmem::new();
+    umem.fill(0, 60);
+    let mut receiver = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+    let inhibited = TestSocket::new(&umem, "va", 0, PLAIN).unwrap();
+    let sender = TestSocket::new(&umem, "va", 0, How { rx: false, ..PROGRAM }).unwrap();
+    inhibited.delete();
+    sender.delete();
+    assert!(xdp_on("va").is_some());
+    peer.send(5);
+    assert_eq!(receiver.receive(5), 5);
+    receiver.delete();
+    assert_eq!(xdp_on("va"), None);
+    assert_eq!(umem.delete(), 0);
+}
+
+#[test]
+fn d3_native_then_generic_on_the_same_umem() {
+    let Some(_world) = World::new() else { return };
+    let umem = TestUmem::new();
+    let native = How { xdp_flags: DRV, bind_flags: 0, ..PROGRAM };
+    assert_eq!(TestSocket::new(&umem, "lo", 0, native).err(), Some(-libc::EOPNOTSUPP));
+    let said = messages();
+    assert!(said.contains("native mode") && said.contains("XDP_FLAGS_SKB_MODE"), "{said}");
+    let socket = TestSocket::new(&umem, "lo", 0, How { xdp_flags: SKB, ..native }).unwrap();
+    assert!(matches!(xdp_on("lo"), Some((_, true))));
+    socket.delete();
+    assert_eq!(xdp_on("lo"), None);
+    assert_eq!(umem.delete(), 0);
+}
+
+#[test]
+fn d4_c52_a_create_that_fails_takes_its_program_away_again() {
+    let Some(_world) = World::with_veth(2) else { return };
+    let before = fds();
+    let umem = TestUmem::new();
+    assert_eq!(TestSocket::new(&umem, "va", 99, PROGRAM).err(), Some(-libc::EINVAL));
+    assert_eq!(xdp_on("va"), None);
+    // The same beside a socket that works: only the failed one's reference goes.
+    let socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+    let other = TestUmem::new();
+    assert_eq!(TestSocket::new(&other, "va", 99, PROGRAM).err(), Some(-libc::EINVAL));
+    assert_eq!(TestSocket::new(&other, "va", 0, PROGRAM).err(), Some(-libc::EBUSY));
+    assert_eq!(other.delete(), 0);
+    assert!(xdp_on("va").is_some());
+    socket.delete();
+    assert_eq!(xdp_on("va"), None);
+    assert_eq!(umem.delete(), 0);
+    assert_eq!(fds(), before);
+}
+
+#[test]
+fn d5_the_last_to_leave_detaches_in_the_mode_that_is_attached() {
+    let Some(_world) = World::with_veth(2) else { return };
+    let (a, b) = (TestUmem::new(), TestUmem::new());
+    let native = TestSocket::new(&a, "va", 0, How { xdp_flags: DRV, ..PROGRAM }).unwrap();
+    let generic = TestSocket::new(&b, "va", 1, How { xdp_flags: SKB, ..PROGRAM }).unwrap();
+    native.delete();
+    assert!(matches!(xdp_on("va"), Some((_, false))));
+    generic.delete();
+    assert_eq!(xdp_on("va"), None);
+    assert_eq!((a.delete(), b.delete()), (0, 0));
+}
+
+#[test]
+fn d6_delete_may_be_called_in_another_namespace() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let umem = TestUmem::new();
+    let socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+    let here = open("/proc/thread-self/ns/net");
+    assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+    socket.delete();
+    assert_eq!(umem.delete(), 0);
+    assert_eq!(unsafe { libc::setns(here.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
+    assert_eq!(xdp_on("va"), None);
+}
+
+#[test]
+fn c44_a_foreign_program_is_left_alone_and_named() {
+    let Some(_world) = World::with_veth(1) else { return };
+    attach_foreign("va");
+    let (id, _) = xdp_on("va").unwrap();
+    let umem = TestUmem::new();
+    assert_eq!(TestSocket::new(&umem, "va", 0, PROGRAM).err(), Some(-libc::EBUSY));
+    assert!(messages().contains(&format!("XDP program {id}")));
+    assert_eq!(xdp_on("va"), Some((id, false)));
+    ip("link set dev va xdp off");
+    let socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+    socket.delete();
+    assert_eq!(umem.delete(), 0);
+    assert_eq!(xdp_on("va"), None);
+}
+
+#[test]
+fn d15_d17_a_permanent_program_stays_and_a_callers_map_is_only_written() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let peer = Peer::new("vb");
+    let before = fds();
+    for bad in [0, -1, 99999] {
+        let mut map = 77;
+        assert_eq!(unsafe { xsk_setup_xdp_prog(bad, &mut map) }, -libc::EINVAL);
+        assert_eq!(map, 77);
+    }
+    let ifindex = index_of("va") as i32;
+    assert_eq!(unsafe { xsk_setup_xdp_prog(ifindex, ptr::null_mut()) }, 0);
+    assert_eq!(fds(), before);
+    let mut map = -1;
+    assert_eq!(unsafe { xsk_setup_xdp_prog(ifindex, &mut map) }, 0);
+    assert_eq!(fds(), before + 1);
+    let mut umem = TestUmem::new();
+    umem.fill(0, 32);
+    let mut socket = TestSocket::new(&umem, "va", 0, PLAIN).unwrap();
+    assert_eq!(unsafe { xsk_socket__update_xskmap(socket.xsk, -1) }, -libc::EBADF);
+    assert_eq!(unsafe { xsk_socket__update_xskmap(socket.xsk, socket.fd()) }, -libc::EINVAL);
+    assert_eq!(unsafe { xsk_socket__update_xskmap(socket.xsk, map) }, 0);
+    peer.send(2);
+    assert_eq!(socket.receive(2), 2);
+    socket.delete();
+    assert!(unsafe { libc::fcntl(map, libc::F_GETFD) } >= 0);
+    // With a default-program socket the caller's map is not taken for the program's own.
+    let second = TestUmem::new();
+    assert_eq!(umem.delete(), 0);
+    let socket = TestSocket::new(&second, "va", 0, PROGRAM).unwrap();
+    assert_eq!(unsafe { xsk_socket__update_xskmap(socket.xsk, map) }, 0);
+    socket.delete();
+    assert_eq!(second.delete(), 0);
+    assert!(unsafe { libc::fcntl(map, libc::F_GETFD) } >= 0);
+    unsafe { libc::close(map) };
+    assert_eq!(fds(), before);
+    assert!(xdp_on("va").is_some());
+}
+
+#[test]
+fn d22_creates_and_deletes_of_many_processes_do_not_disturb_each_other() {
+    let Some(_world) = World::with_veth(4) else { return };
+    let children: Vec<_> = (0..4)
+        .map(|queue| {
+            fork(move || {
+                for _ in 0..50 {
+                    let umem = TestUmem::new();
+                    match TestSocket::new(&umem, "va", queue, PROGRAM) {
+                        Ok(socket) => socket.delete(),
+                        Err(_) => {
+                            eprint!("{}", messages());
+                            return 1;
+                        }
+                    }
+                    if umem.delete() != 0 {
+                        return 2;
+                    }
+                }
+                0
+            })
+        })
+        .collect();
+    for pid in children {
+        assert_eq!(wait(pid), 0);
+    }
+    assert_eq!(xdp_on("va"), None);
+}
+
+#[test]
+fn d33_the_interface_may_go_before_the_socket() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let before = fds();
+    let umem = TestUmem::new();
+    let socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+    ip("link del vb");
+    socket.delete();
+    assert_eq!(umem.delete(), 0);
+    assert_eq!(fds(), before);
+}
+
+#[test]
+fn a_forked_childs_cleanup_does_not_touch_the_parents_socket() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let peer = Peer::new("vb");
+    let mut umem = TestUmem::new();
+    umem.fill(0, 32);
+    let mut socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+    let status = in_child(|| {
+        unsafe { xsk_socket__delete(socket.xsk) };
+        unsafe { xsk_umem__delete(umem.umem) }
+    });
+    assert_eq!(status, 0);
+    peer.send(5);
+    assert_eq!(socket.receive(5), 5);
+    socket.delete();
+    assert_eq!(xdp_on("va"), None);
+    assert_eq!(umem.delete(), 0);
+}
+
+#[test]
+fn a_child_whose_parent_is_gone_cleans_up() {
+    let Some(_world) = World::with_veth(1) else { return };
+    // The parent makes a socket and exits, as a program that daemonizes late; the child deletes.
+    let mut ends = [0; 2];
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    let status = in_child(|| {
+        let umem = TestUmem::new();
+        let socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+        let parent = std::process::id() as i32;
+        fork(|| {
+            while unsafe { libc::kill(parent, 0) } == 0 && unsafe { libc::getppid() } == parent {
+                thread::sleep(Duration::from_millis(1));
+            }
+            socket.delete();
+            umem.delete();
+            unsafe { libc::write(ends[1], b"x".as_ptr().cast(), 1) };
+            0
+        });
+        0
+    });
+    assert_eq!(status, 0);
+    let mut byte = [0u8];
+    assert_eq!(unsafe { libc::read(ends[0], byte.as_mut_ptr().cast(), 1) }, 1);
+    for end in ends {
+        unsafe { libc::close(end) };
+    }
+    assert_eq!(xdp_on("va"), None);
+}
+
+#[test]
+fn after_a_crash_the_next_one_joins_the_stale_program() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let peer = Peer::new("vb");
+    let crashed = in_child(|| {
+        let umem = TestUmem::new();
+        i32::from(TestSocket::new(&umem, "va", 0, PROGRAM).is_err())
+    });
+    assert_eq!(crashed, 0);
+    assert!(xdp_on("va").is_some());
+    thread::sleep(Duration::from_millis(100));
+    let mut umem = TestUmem::new();
+    umem.fill(0, 32);
+    let mut socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+    peer.send(5);
+    assert_eq!(socket.receive(5), 5);
+    socket.delete();
+    assert_eq!(umem.delete(), 0);
+}
+
+#[test]
+fn c30_frames_of_several_buffers_pass_the_program() {
+    let Some(_world) = World::with_veth(1) else { return };
+    const SG: u16 = 16;
+    ip("link set va mtu 8000");
+    ip("link set vb mtu 8000");
+    let peer = Peer::new("vb");
+    let small = xsk_umem_config { frame_size: 2048, ..config() };
+    let mut umem = TestUmem::try_new(&small).unwrap();
+    umem.fill(0, 32);
+    let mut socket = TestSocket::new(&umem, "va", 0, How { bind_flags: COPY | SG, ..PROGRAM }).unwrap();
+    peer.send_long(1, 3500);
+    assert_eq!(socket.receive(2), 2);
+    let desc = |slot: usize| {
+        let at = unsafe { socket.rx.ring.cast::<u32>().add(slot * 4 + 2) };
+        unsafe { (at.read(), at.add(1).read()) }
+    };
+    assert_eq!((desc(0), desc(1)), ((1792, 1), (1708, 0)));
+    socket.delete();
+    assert_eq!(umem.delete(), 0);
+}
+
+#[test]
+fn c41_the_program_serves_several_queues_until_the_last_is_closed() {
+    let Some(_world) = World::with_veth(2) else { return };
+    let before = fds();
+    let (a, b) = (TestUmem::new(), TestUmem::new());
+    let first = TestSocket::new(&a, "va", 0, PROGRAM).unwrap();
+    let (id, _) = xdp_on("va").unwrap();
+    let second = TestSocket::new(&b, "va", 1, PROGRAM).unwrap();
+    first.delete();
+    assert_eq!(xdp_on("va"), Some((id, false)));
+    second.delete();
+    assert_eq!(xdp_on("va"), None);
+    assert_eq!((a.delete(), b.delete()), (0, 0));
+    assert_eq!(fds(), before);
+}
+
+#[test]
+fn libxdp_joins_our_program_and_we_join_its() {
+    let Some(_world) = World::with_veth(2) else { return };
+    let Some(binary) = LibxdpUser::available() else { return };
+    let peer = Peer::new("vb");
+    for (ours_first, ours_leaves_first, our_queue) in [
+        (true, true, 0),
+        (true, false, 0),
+        (false, true, 0),
+        (false, false, 0),
+        (true, false, 1),
+        (true, true, 1),
+        (false, true, 1),
+        (false, false, 1),
+    ] {
+        let case = format!("ours first {ours_first}, leaves first {ours_leaves_first}, on queue {our_queue}");
+        let mut umem = TestUmem::new();
+        umem.fill(0, 32);
+        let mut libxdp = LibxdpUser::start(&binary, "va", 1 - our_queue, 0);
+        if !ours_first {
+            assert_eq!(libxdp.tell("create"), "0", "{case}");
+        }
+        let mut ours = TestSocket::new(&umem, "va", our_queue, PROGRAM).unwrap();
+        if ours_first {
+            assert_eq!(libxdp.tell("create"), "0", "{case}");
+        }
+        let (id, _) = xdp_on("va").unwrap();
+        // Frames of the peer arrive at queue 0.
+        let received = |ours: &mut TestSocket, libxdp: &mut LibxdpUser| {
+            peer.send(4);
+            if our_queue == 0 { ours.receive(4).to_string() } else { libxdp.tell("receive 4") }
+        };
+        assert_eq!(received(&mut ours, &mut libxdp), "4", "{case}");
+        if ours_leaves_first {
+            ours.delete();
+            assert_eq!(xdp_on("va"), Some((id, false)), "{case}");
+            if our_queue == 1 {
+                peer.send(4);
+                assert_eq!(libxdp.tell("receive 4"), "4", "{case}");
+            }
+            assert_eq!(libxdp.tell("delete"), "0");
+        } else {
+            assert_eq!(libxdp.tell("delete"), "0");
+            assert_eq!(xdp_on("va"), Some((id, false)), "{case}");
+            if our_queue == 0 {
+                peer.send(4);
+                assert_eq!(ours.receive(4), 4, "{case}");
+            }
+            ours.delete();
+        }
+        assert_eq!(xdp_on("va"), None, "{case}");
+        assert_eq!(umem.delete(), 0);
+    }
+    assert_eq!(messages(), "");
+}
+
+#[test]
+fn d22_nothing_of_ours_fails_beside_churning_libxdp_users() {
+    let Some(_world) = World::with_veth(8) else { return };
+    let Some(binary) = LibxdpUser::available() else { return };
+    let mut users: Vec<_> = (4..6).map(|queue| LibxdpUser::start(&binary, "va", queue, 0)).collect();
+    for user in &mut users {
+        user.order("churn 40");
+    }
+    let children: Vec<_> = (0..3)
+        .map(|queue| {
+            fork(move || {
+                for _ in 0..40 {
+                    let umem = TestUmem::new();
+                    match TestSocket::new(&umem, "va", queue, PROGRAM) {
+                        Ok(socket) => socket.delete(),
+                        Err(_) => {
+                            eprint!("{}", messages());
+                            return 1;
+                        }
+                    }
+                    umem.delete();
+                }
+                0
+            })
+        })
+        .collect();
+    for pid in children {
+        assert_eq!(wait(pid), 0);
+    }
+    for user in &mut users {
+        // libxdp itself fails now and then when others come and go: not ours to judge.
+        user.answer();
+    }
+}
+
+#[test]
+fn a_counter_that_libxdp_left_at_zero_does_not_block_the_interface() {
+    let Some(_world) = World::with_veth(2) else { return };
+    let Some(binary) = LibxdpUser::available() else { return };
+    // D5 in libxdp: the last to leave asks for another mode than the one attached, and leaves the program with 0.
+    let mut native = LibxdpUser::start(&binary, "va", 0, DRV);
+    let mut generic = LibxdpUser::start(&binary, "va", 1, SKB);
+    assert_eq!(native.tell("create"), "0");
+    assert_eq!(generic.tell("create"), "0");
+    native.tell("delete");
+    generic.tell("delete");
+    let Some((stale, _)) = xdp_on("va") else {
+        println!("skipped: this libxdp detaches");
+        return;
+    };
+    let umem = TestUmem::new();
+    let socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+    assert_ne!(xdp_on("va").unwrap().0, stale);
+    socket.delete();
+    assert_eq!(xdp_on("va"), None);
+    assert_eq!(umem.delete(), 0);
+}
+
+#[test]
+fn bpftool_sees_what_libxdp_looks_for() {
+    let Some(_world) = World::with_veth(1) else { return };
+    if Command::new("bpftool").arg("version").output().is_err() {
+        println!("skipped: no bpftool");
+        return;
+    }
+    let umem = TestUmem::new();
+    let socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+    let (id, _) = xdp_on("va").unwrap();
+    let show = |what: &str, id: &str| {
+        let out = Command::new("bpftool").args([what, "show", "id", id]).output().unwrap();
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let program = show("prog", &id.to_string());
+    assert!(program.contains("name xsk_def_prog") && program.contains("btf_id"), "{program}");
+    let maps = program.split("map_ids ").nth(1).unwrap().split_whitespace().next().unwrap();
+    let maps: String = maps.split(',').map(|id| show("map", id)).collect();
+    assert!(maps.contains("xskmap  name xsks_map") && maps.contains("array  name xsk_def_.data"), "{maps}");
+    socket.delete();
+    assert_eq!(umem.delete(), 0);
+}
