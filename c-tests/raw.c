@@ -158,14 +158,12 @@ TEST(send_and_receive)
 	for (int round = 0; round < 3; round++) {
 		struct raw r;
 		struct peer p;
-		int map, ret;
+		int map;
 
 		if (round == 1)
 			before = footprint();
 		raw_open(&r);
-		for (int i = 0; i < 60 && (ret = bind_to(r.fd, A, 0, XDP_COPY, 0)) == -EBUSY; i++)
-			sleep_ms(5);
-		EQ(ret, 0, "bind");
+		EQ(BUSY_RETRY(bind_to(r.fd, A, 0, XDP_COPY, 0)), 0, "bind");
 		map = let_in(r.fd, A);
 		peer_open(&p);
 		EQ(*r.tx.flags & 1, 1, "wake-up flag");
@@ -234,7 +232,7 @@ TEST(order_of_setting_up)
 	EQ(bind_to(fd, A, 0, XDP_COPY | XDP_ZEROCOPY, 0), -EINVAL, "bind with both modes");
 	EQ(bind_to(fd, A, 0, XDP_ZEROCOPY, 0), -EOPNOTSUPP, "bind for zero-copy");
 	EQ(bind_to(fd, A, 0, 1u << 15, 0), -EINVAL, "bind with an unknown flag");
-	EQ(bind_to(fd, A, 0, XDP_COPY, 0), 0, "bind");
+	EQ(BUSY_RETRY(bind_to(fd, A, 0, XDP_COPY, 0)), 0, "bind");
 	EQ(bind_to(fd, A, 0, XDP_COPY, 0), -EBUSY, "bind again");
 	EQ(set_ring(fd, XDP_TX_RING, RING), -EBUSY, "TX ring after bind");
 	other = raw_socket();
@@ -269,7 +267,7 @@ TEST(bind_addresses)
 	EQ(bind(r.fd, NULL, sizeof(addr)), -1, "no address");
 	EQ(errno, EFAULT, "no address");
 	addr.sxdp_ifindex = if_nametoindex(ifname_of(A));
-	EQ(bind_bytes(r.fd, addr, sizeof(addr)), 0, "bind");
+	EQ(BUSY_RETRY(bind_bytes(r.fd, addr, sizeof(addr))), 0, "bind");
 	raw_close(&r);
 }
 
@@ -287,7 +285,7 @@ TEST(shared_umem)
 	peer_open(&p);
 	EQ(set_ring(second, XDP_TX_RING, RING), 0, "TX ring");
 	EQ(bind_to(second, A, 0, XDP_SHARED_UMEM, r.fd), -EBADF, "bind to one that is not bound");
-	EQ(bind_to(r.fd, A, 0, XDP_COPY, 0), 0, "bind");
+	EQ(BUSY_RETRY(bind_to(r.fd, A, 0, XDP_COPY, 0)), 0, "bind");
 	EQ(pipe(pipes), 0, "pipe");
 	EQ(bind_to(second, A, 0, XDP_SHARED_UMEM, pipes[0]), -ENOTSOCK, "bind to a pipe");
 	EQ(bind_to(second, A, 0, XDP_SHARED_UMEM | XDP_COPY, r.fd), -EINVAL, "shared, with a mode");
@@ -345,7 +343,7 @@ TEST(mappings)
 	EQ(map_error(r.fd, 4096, MAP_SHARED, 0x80001000), EINVAL, "from within the TX ring");
 	again = mmap(NULL, r.tx.length, PROT_READ, MAP_SHARED, r.fd, 0x80000000);
 	CHECK(again != MAP_FAILED, "TX ring, read-only: %s", strerror(errno));
-	EQ(bind_to(r.fd, A, 0, XDP_COPY, 0), 0, "bind");
+	EQ(BUSY_RETRY(bind_to(r.fd, A, 0, XDP_COPY, 0)), 0, "bind");
 	send_frame(&r, 1);
 	EQ(*(uint32_t *)((uint8_t *)again + ((uint8_t *)r.tx.producer - r.tx.base)), 1, "the same memory");
 	EQ(kick_fd(r.fd), 0, "kick");
