@@ -90,7 +90,7 @@ impl Interface {
         Ok(device)
     }
 
-    /// A socket is bound to `pool`; frames go to `receiver` from now on, if it has one.
+    /// A socket is bound to `pool`; frames go to `receiver` from now on, if it has one. EBUSY: the queue has another pool.
     pub(super) fn join(&self, pool: &Arc<Pool>, receiver: Option<Arc<RxPort>>) -> Result<()> {
         let mut queues = self.queues.lock().map_err(|_| Errno::EIO)?;
         let n = pool.queue as usize;
@@ -98,6 +98,9 @@ impl Interface {
             queues.slots.resize_with(n + 1, Queue::default);
         }
         let slot = &mut queues.slots[n];
+        if slot.bound != 0 && !core::ptr::eq(slot.pool.as_ptr(), Arc::as_ptr(pool)) {
+            return Err(Errno::EBUSY);
+        }
         if let Some(receiver) = receiver {
             pool.device.connect(pool.queue, Some(receiver.clone() as Arc<dyn Port>))?;
             slot.receivers.push(receiver);

@@ -196,6 +196,11 @@ fn take_out(fd: RawFd, slot: &'static Slot) {
     // SAFETY: from Arc::into_raw in `insert`; the swap made us its only owner.
     let socket = unsafe { Arc::from_raw(old.cast_const()) };
     socket.lost_number();
+    if !socket.is_owned() {
+        // A forked child: the lock may have been held by a thread that it does not have. What was the parent's is left.
+        core::mem::forget(socket);
+        return;
+    }
     if let Ok(mut retired) = slot.retired.lock() {
         retired.push(socket);
     }
