@@ -230,8 +230,8 @@ impl<T: Entry> SharedProducer<T> {
     /// to have consumed what nobody has published.
     #[cold]
     fn head_allows(&self, taken: u64, used: u32) -> bool {
-        // S6: after A, so not older than what the program consumed. `taken` may be old, but then R2 fails.
-        let head = self.submitting.head.load(Ordering::Acquire);
+        // S6: only the number; after A, so not older than what the program consumed. `taken` may be old, but then R2 fails.
+        let head = self.submitting.head.load(Ordering::Relaxed);
         // R3
         self.reserving.head_seen.store(head, Ordering::Relaxed);
         let sane = taken.saturating_sub(head) <= u64::from(used);
@@ -268,14 +268,11 @@ impl<T: Entry> SharedProducer<T> {
             if end == head {
                 break;
             }
-            // S2: as in `submit`; whoever moved it instead looks on from there.
-            match self.submitting.head.compare_exchange(head, end, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => head = end,
-                Err(now) => {
-                    head = now;
-                    break;
-                }
+            // S2: as in `finish`; whoever moved it instead looks on from there.
+            if self.submitting.head.compare_exchange(head, end, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                break;
             }
+            head = end;
         }
         // B: all entries before `head` are written; pairs with the program's C.
         advance(self.memory().producer(), &self.submitting.head, low(head), self.entries());

@@ -23,7 +23,7 @@ fn nonsense() -> impl Strategy<Value = u32> {
 }
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 fn write_word(word: &AtomicU32, value: u32) {

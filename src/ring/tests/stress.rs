@@ -8,8 +8,8 @@ use crate::{sync::thread, uapi::Desc};
 
 const THREADS: u32 = 8;
 /// Entries a thread.
-const EACH: u32 = 8_000;
-const START: u32 = u32::MAX - 5_000;
+const EACH: u32 = 4_000;
+const START: u32 = u32::MAX - 10_000;
 
 /// A cheap generator, so that each run of a thread does the same.
 struct Dice(u32);
