@@ -65,8 +65,35 @@ fn c01_a_queue_of_somebody_else_is_busy_soon() {
     assert_eq!(umem.delete(), 0);
 }
 
-/// An AF_XDP socket that the library knows nothing of.
+#[test]
+fn d21_a_queue_that_was_ours_and_is_somebody_elses_now_is_busy_soon() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let umem = TestUmem::new();
+    TestSocket::new(&umem, "va", 0, PLAIN).unwrap().delete();
+    assert_eq!(umem.delete(), 0);
+    let area = map_area(64 * FRAME);
+    // Takes it as soon as the kernel has let it go.
+    let end = Instant::now() + Duration::from_secs(5);
+    let other = loop {
+        match try_raw_bound_socket(area, "va", 0) {
+            Some(fd) => break fd,
+            None => assert!(Instant::now() < end),
+        }
+    };
+    let umem = TestUmem::new();
+    let start = Instant::now();
+    assert_eq!(TestSocket::new(&umem, "va", 0, PLAIN).err(), Some(-libc::EBUSY));
+    assert!(start.elapsed() < Duration::from_secs(5));
+    unsafe { libc::close(other) };
+    assert_eq!(umem.delete(), 0);
+}
+
 fn raw_bound_socket(area: *mut u8, name: &str, queue: u32) -> c_int {
+    try_raw_bound_socket(area, name, queue).unwrap()
+}
+
+/// An AF_XDP socket that the library knows nothing of.
+fn try_raw_bound_socket(area: *mut u8, name: &str, queue: u32) -> Option<c_int> {
     #[repr(C)]
     struct Addr(u16, u16, u32, u32, u32);
     let fd = unsafe { libc::socket(44, libc::SOCK_RAW, 0) };
@@ -80,8 +107,11 @@ fn raw_bound_socket(area: *mut u8, name: &str, queue: u32) -> c_int {
         set(option, [64u32].as_ptr().cast(), 4);
     }
     let addr = Addr(44, COPY, index_of(name), queue, 0);
-    assert_eq!(unsafe { libc::bind(fd, ptr::from_ref(&addr).cast(), mem::size_of_val(&addr) as u32) }, 0);
-    fd
+    if unsafe { libc::bind(fd, ptr::from_ref(&addr).cast(), mem::size_of_val(&addr) as u32) } == 0 {
+        return Some(fd);
+    }
+    unsafe { libc::close(fd) };
+    None
 }
 
 #[test]
