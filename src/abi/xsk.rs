@@ -16,6 +16,7 @@ use crate::{
     errno::{Errno, Result},
     sys,
     uapi::select,
+    warn,
     xsk::{Socket, SocketOptions, Umem, UmemOptions, View, setup_program},
 };
 
@@ -90,9 +91,7 @@ pub unsafe extern "C" fn xsk_umem__create_opts(
     opts: *mut xsk_umem_opts,
 ) -> *mut xsk_umem {
     guard("xsk_umem__create_opts", || {
-        if umem_area.is_null() || fill.is_null() || comp.is_null() {
-            return Err(Errno::EFAULT);
-        }
+        check_umem_pointers(umem_area, fill, comp)?;
         // SAFETY: NULL or valid, by the caller.
         let options = unsafe { UmemOptions::from_opts(opts) }?;
         // SAFETY: as above.
@@ -158,7 +157,7 @@ pub unsafe extern "C" fn xsk_socket__create(
 ) -> c_int {
     guard("xsk_socket__create", || {
         if umem.is_null() {
-            return Err(Errno::EFAULT);
+            return Err(no_umem());
         }
         let place = Place::new(xsk)?;
         // SAFETY: NULL or valid, by the caller.
@@ -285,7 +284,11 @@ struct Place<T>(*mut *mut T);
 impl<T> Place<T> {
     /// EFAULT: NULL.
     fn new(place: *mut *mut T) -> Result<Place<T>> {
-        if place.is_null() { Err(Errno::EFAULT) } else { Ok(Place(place)) }
+        if place.is_null() {
+            warn!("the pointer for the new handle is NULL");
+            return Err(Errno::EFAULT);
+        }
+        Ok(Place(place))
     }
 
     fn put(self, handle: *mut T) -> Result<c_int> {
@@ -293,6 +296,16 @@ impl<T> Place<T> {
         unsafe { self.0.write(handle) };
         Ok(0)
     }
+}
+
+fn check_umem_pointers(area: *mut c_void, fill: *mut xsk_ring_prod, comp: *mut xsk_ring_cons) -> Result<()> {
+    for (missing, name) in [(area.is_null(), "umem_area"), (fill.is_null(), "fill"), (comp.is_null(), "comp")] {
+        if missing {
+            warn!("xsk_umem__create: {name} is NULL");
+            return Err(Errno::EFAULT);
+        }
+    }
+    Ok(())
 }
 
 /// # Safety
@@ -303,15 +316,18 @@ unsafe fn create_umem(
     comp: *mut xsk_ring_cons,
     options: UmemOptions,
 ) -> Result<*mut xsk_umem> {
-    if area.is_null() || fill.is_null() || comp.is_null() {
-        return Err(Errno::EFAULT);
-    }
+    check_umem_pointers(area, fill, comp)?;
     let new = Umem::create(area.expose_provenance(), options, fill.addr(), comp.addr())?;
     // SAFETY: not NULL, so valid by the caller.
     unsafe { fill.write(producer(&new.fill)) };
     // SAFETY: as above.
     unsafe { comp.write(consumer(&new.comp)) };
     Ok(Box::into_raw(Box::new(xsk_umem(new.umem))))
+}
+
+fn no_umem() -> Errno {
+    warn!("xsk_socket__create: umem is NULL");
+    Errno::EFAULT
 }
 
 /// # Safety
@@ -323,7 +339,7 @@ unsafe fn create_socket(
     options: &SocketOptions,
 ) -> Result<*mut xsk_socket> {
     // SAFETY: NULL or valid, by the caller.
-    let umem = unsafe { umem.as_ref() }.ok_or(Errno::EFAULT)?;
+    let Some(umem) = (unsafe { umem.as_ref() }) else { return Err(no_umem()) };
     // SAFETY: not NULL, so a NUL-terminated string, by the caller.
     let name = (!ifname.is_null()).then(|| unsafe { CStr::from_ptr(ifname) });
     let new = Socket::create(&umem.0, name, queue, options)?;
