@@ -195,6 +195,22 @@ fn c44_a_foreign_program_is_left_alone_and_named() {
 }
 
 #[test]
+fn d16_a_program_that_fails_beside_a_living_socket_leaves_that_alone() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let before = fds();
+    let mut umem = TestUmem::new();
+    let first = TestSocket::new(&umem, "va", 0, PLAIN).unwrap();
+    attach_foreign("va");
+    assert_eq!(TestSocket::new(&umem, "va", 0, PROGRAM).err(), Some(-libc::EBUSY));
+    // libxdp closes descriptor 0 here.
+    first.delete();
+    assert!(unsafe { libc::fcntl(0, libc::F_GETFD) } >= 0);
+    umem.fill(0, 1);
+    assert_eq!(umem.delete(), 0);
+    assert_eq!(fds(), before);
+}
+
+#[test]
 fn d15_d17_a_permanent_program_stays_and_a_callers_map_is_only_written() {
     let Some(_world) = World::with_veth(1) else { return };
     let peer = Peer::new("vb");

@@ -624,3 +624,71 @@ fn c18_c21_an_unprivileged_process_works_with_a_descriptor_handed_over() {
     assert_eq!(status, 0);
     assert_eq!(peer.receive(1), 1);
 }
+
+#[test]
+fn c22_a_sandbox_without_af_xdp_is_named() {
+    let Some(_world) = World::new() else { return };
+    let status = in_child(|| {
+        forbid_af_xdp();
+        match TestUmem::try_new(&config()) {
+            Err(error) if error == -libc::EAFNOSUPPORT && messages().contains("sandbox") => 0,
+            _ => 1,
+        }
+    });
+    assert_eq!(status, 0);
+}
+
+/// As systemd's RestrictAddressFamilies: `socket(44, ...)` fails with EAFNOSUPPORT.
+fn forbid_af_xdp() {
+    let insn = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        // Number of the system call; else its first argument.
+        insn(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        insn(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, libc::SYS_socket as u32),
+        insn(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 16),
+        insn(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, 44),
+        insn(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT as u32),
+        insn(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
+    }
+}
+
+#[test]
+fn c32_c33_flags_and_tx_metadata_reach_the_kernel() {
+    let Some(_world) = World::new() else { return };
+    const UNALIGNED: u32 = 1;
+    const METADATA: u32 = 4;
+    let area = map_area(64 * FRAME);
+    let try_opts = |flags, tx_metadata_len, frame_size| {
+        let (mut fill, mut comp) = (garbage_prod(), garbage_cons());
+        let size = 64 * FRAME as u64;
+        let mut opts = xsk_umem_opts { sz: 48, size, flags, tx_metadata_len, frame_size, ..xsk_umem_opts::default() };
+        let umem = unsafe { xsk_umem__create_opts(area.cast(), &mut fill, &mut comp, &mut opts) };
+        if umem.is_null() {
+            return errno();
+        }
+        unsafe { xsk_umem__delete(umem) }
+    };
+    assert_eq!(try_opts(UNALIGNED, 0, 3000), 0);
+    assert_eq!(messages(), "");
+    // Without the flag the kernel ignores the length, which nobody would notice.
+    assert_eq!(try_opts(0, 16, 0), 0);
+    assert!(messages().contains("tx_metadata_len 16 has no effect"));
+    // Kernels before 6.11 do not know the flag.
+    if try_opts(METADATA, 16, 0) == libc::EINVAL {
+        println!("skipped: no TX metadata in this kernel");
+        return;
+    }
+    for good in [8, 16, 248] {
+        assert_eq!(try_opts(METADATA, good, 0), 0);
+    }
+    messages();
+    for bad in [12, 256] {
+        assert_eq!(try_opts(METADATA, bad, 0), libc::EINVAL);
+        assert!(messages().contains(&format!("tx_metadata_len {bad} must be")));
+    }
+}

@@ -70,7 +70,7 @@ pub(super) struct Member {
 pub(super) struct Context {
     pub(super) key: Key,
     pub(super) rings: RingPair,
-    /// The queue to which the UMEM's own descriptor is bound: kept while the UMEM has sockets, with or without members.
+    /// The queue to which the UMEM's own descriptor is bound: kept as long as the UMEM, with or without members.
     pub(super) home: bool,
     pub(super) members: Vec<Member>,
     /// The member whose socket the default program's map holds.

@@ -120,8 +120,8 @@ impl Socket {
         }
         state.sockets -= 1;
         if state.sockets == 0 {
+            // The UMEM's own rings stay mapped until it is deleted: some threads look at them to the very end.
             state.spent = true;
-            state.contexts.clear();
         }
     }
 }

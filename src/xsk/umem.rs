@@ -152,6 +152,7 @@ impl Umem {
             return Err(Errno::EBUSY);
         }
         state.saved = None;
+        state.contexts.clear();
         state.own_rx = None;
         state.own_tx = None;
         state.socket.close();

@@ -233,3 +233,14 @@ fn behind_dispatcher(ifindex: u32, attached: AttachedProgram, held: Option<&Lock
         None => Ok(Found::Dispatcher { id }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d31_a_program_that_runs_in_the_device_alone_is_no_program_here() {
+        let offloaded = Attached { hw: 5, ..Attached::default() };
+        assert!(matches!(look(1, offloaded, None), Ok(Found::Nothing)));
+    }
+}
