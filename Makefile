@@ -51,7 +51,7 @@ programs: $(PROGRAMS)
 build/lib/$(SHARED): $(SOURCES)
 	$(CARGO) rustc --release --lib --crate-type cdylib --no-default-features --features heap-guard
 	@mkdir -p $(@D)
-	cp $(TARGET)/release/libslipring.so $@
+	$(INSTALL) -m 755 $(TARGET)/release/libslipring.so $@
 
 build/lib/$(SONAME): build/lib/$(SHARED)
 	ln -sf $(SHARED) $@
@@ -63,12 +63,12 @@ build/lib/libslipring.so: build/lib/$(SONAME)
 build/lib/libslipring.a: $(SOURCES)
 	$(CARGO) rustc --release --lib --crate-type staticlib --no-default-features
 	@mkdir -p $(@D)
-	cp $(TARGET)/release/libslipring.a $@
+	$(INSTALL) -m 644 $(TARGET)/release/libslipring.a $@
 
 build/bin/slipring: $(SOURCES)
 	$(CARGO) build --release --bin slipring
 	@mkdir -p $(@D)
-	cp $(TARGET)/release/slipring $@
+	$(INSTALL) -m 755 $(TARGET)/release/slipring $@
 
 build/programs/%: c-tests/programs/%.c $(wildcard c-tests/programs/*.h include/*/*.h) | build/lib/libslipring.so
 	@mkdir -p $(@D)

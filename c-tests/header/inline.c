@@ -26,15 +26,11 @@ void *xsk_umem__get_data(void *umem_area, __u64 addr);
 __u64 xsk_umem__extract_addr(__u64 addr);
 __u64 xsk_umem__extract_offset(__u64 addr);
 __u64 xsk_umem__add_offset_to_addr(__u64 addr);
-#ifndef HAVE_PROD_CANCEL
-#define HAVE_PROD_CANCEL
-#endif
+#define WITH_CANCEL
 #else
 #include <xdp/xsk.h>
 #ifdef SLIPRING_XDP_XSK_GEN_H
-#ifndef HAVE_PROD_CANCEL
-#define HAVE_PROD_CANCEL
-#endif
+#define WITH_CANCEL
 #endif
 #endif
 
@@ -203,7 +199,7 @@ static void both(void)
 	}
 }
 
-#ifdef HAVE_PROD_CANCEL
+#ifdef WITH_CANCEL
 /* C08: slots that were reserved and are not wanted go back. */
 static void cancel(void)
 {
@@ -247,7 +243,7 @@ int main(void)
 	producers();
 	consumers();
 	both();
-#ifdef HAVE_PROD_CANCEL
+#ifdef WITH_CANCEL
 	cancel();
 #endif
 	others();

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <xdp/libxdp.h>
 #include <xdp/xsk.h>
 
@@ -32,7 +33,7 @@ int main(int argc, char **argv)
 	struct xsk_socket *xsk = NULL;
 	struct pollfd wait;
 	__u32 idx, i, received = 0, completed = 0;
-	int turns;
+	time_t until;
 	void *memory;
 	char *area;
 
@@ -67,7 +68,8 @@ int main(int argc, char **argv)
 
 	wait.fd = xsk_socket__fd(xsk);
 	wait.events = POLLIN;
-	for (turns = 0; turns < 50 && (received < 2 || completed < 2); turns++) {
+	until = time(NULL) + 10;
+	while ((received < 2 || completed < 2) && time(NULL) < until) {
 		poll(&wait, 1, 100);
 		if (xsk_ring_cons__peek(&rx, 1, &idx)) {
 			const struct xdp_desc *desc = xsk_ring_cons__rx_desc(&rx, idx);
