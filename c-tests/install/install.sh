@@ -55,6 +55,7 @@ if build archive cc $warnings "$here/program.c" $archive; then
 fi
 if build static cc -static $warnings "$here/program.c" $static; then
 	readelf -d "$work/static" | grep -q NEEDED && complain "static: needs shared libraries"
+	grep -q warning "$work/build.log" && { complain "static: the linker warns"; cat "$work/build.log"; }
 	try static
 fi
 # C63: the header's old place, in a program from the time when libbpf had the functions.

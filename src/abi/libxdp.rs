@@ -85,8 +85,17 @@ fn next(name: &CStr, own: *const c_void) -> Option<*const c_void> {
 }
 
 fn from_loaded_libxdp(name: &CStr) -> *const c_void {
+    type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    // Looked up, since a reference would make the linker of a fully static program warn: there it is not found.
+    // SAFETY: a NUL-terminated name.
+    let open = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"dlopen".as_ptr()) };
+    if open.is_null() {
+        return core::ptr::null();
+    }
+    // SAFETY: libc's function of this name has this type.
+    let open = unsafe { core::mem::transmute::<*mut c_void, Open>(open) };
     // SAFETY: a NUL-terminated name; RTLD_NOLOAD runs no constructor.
-    let handle = unsafe { libc::dlopen(c"libxdp.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    let handle = unsafe { open(c"libxdp.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if handle.is_null() {
         return core::ptr::null();
     }
