@@ -245,43 +245,6 @@ TEST(forward_in_place)
 	rig_close(&r);
 }
 
-/* C30. A frame larger than a chunk comes as several descriptors to a socket that asked for it, else not at all. */
-TEST(C30_multi_buffer)
-{
-	uint8_t frame[3500], got[3500];
-	struct xdp_desc d;
-	struct rig r;
-	struct peer p;
-
-	not_libxdp("its default program is refused on an interface with a large MTU");
-	make_frame(frame, sizeof(frame), 9);
-	rig_open(&r, (struct rig_options){ .port = JUMBO_A, .chunk = 2048, .bind_flags = XDP_COPY | XDP_USE_SG });
-	peer_open_on(&p, JUMBO_B);
-	rig_fill(&r, 4, 4);
-	peer_send_bytes(&p, frame, sizeof(frame));
-	CHECK(rig_receive(&r, &d, 1000), "first piece");
-	EQ(d.addr, 4 * 2048 + HEADROOM, "first piece");
-	EQ(d.len, 1792, "first piece");
-	EQ(d.options, XDP_PKT_CONTD, "first piece");
-	memcpy(got, r.area + d.addr, 1792);
-	CHECK(rig_receive(&r, &d, 1000), "second piece");
-	EQ(d.addr, 5 * 2048 + HEADROOM, "second piece");
-	EQ(d.len, 1708, "second piece");
-	EQ(d.options, 0, "second piece");
-	memcpy(got + 1792, r.area + d.addr, 1708);
-	EQ(frame_id(got, sizeof(got)), 9, "the frame");
-	rig_close(&r);
-	rig_open(&r, (struct rig_options){ .port = JUMBO_A, .chunk = 2048 });
-	rig_fill(&r, 4, 4);
-	peer_send_bytes(&p, frame, sizeof(frame));
-	CHECK(!rig_receive(&r, &d, 50), "a large frame for a socket that cannot take it");
-	EQ(rig_statistics(rig_fd(&r)).rx_dropped, 1, "rx_dropped");
-	peer_send(&p, FRAME_LEN, 1);
-	receive(&r, FRAME_LEN, 1);
-	peer_close(&p);
-	rig_close(&r);
-}
-
 /* A lossless wire: with the far end's rings full the sender is held back, and nothing is lost. */
 TEST(full_wait_holds_sender_back)
 {

@@ -175,36 +175,6 @@ TEST(bad_descriptor_unknown_option)
 	refused("unknown option bit", 4096 * 5, 60, 1u << 15);
 }
 
-/* Frames of several descriptors go out as one; each descriptor completes. No XDP_USE_SG is needed to send them. */
-TEST(C30_multi_buffer)
-{
-	struct rig r;
-	struct peer p;
-	uint8_t frame[300];
-	uint64_t addrs[4];
-
-	rig_open(&r, (struct rig_options){ .no_rx = true });
-	peer_open(&p);
-	make_frame(frame, 300, 7);
-	memcpy(r.area + 4096, frame, 120);
-	memcpy(r.area + 3 * 4096 + 64, frame + 120, 100);
-	memcpy(r.area + 2 * 4096, frame + 220, 80);
-	rig_queue_at(&r, 4096, 120, XDP_PKT_CONTD);
-	rig_queue_at(&r, 3 * 4096 + 64, 100, XDP_PKT_CONTD);
-	rig_queue_at(&r, 2 * 4096, 80, 0);
-	rig_queue(&r, 5, 1);
-	EQ(rig_kick(&r), 0, "kick");
-	EQ(peer_receive(&p, 300), 7, "the frame of three pieces");
-	EQ(peer_receive(&p, FRAME_LEN), 5, "the frame behind it");
-	EQ(take_completions(&r.comp, addrs, 4), 4, "completions");
-	EQ(addrs[0], 4096, "first piece");
-	EQ(addrs[1], 3 * 4096 + 64, "second piece");
-	EQ(addrs[2], 2 * 4096, "third piece");
-	EQ(addrs[3], 5 * 4096, "frame behind");
-	peer_close(&p);
-	rig_close(&r);
-}
-
 /* Each of these is a kick, with the flag or on a non-blocking descriptor; data and address are ignored. */
 TEST(calls_that_kick)
 {
