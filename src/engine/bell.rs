@@ -20,6 +20,7 @@ use std::os::fd::RawFd;
 
 use crossbeam_utils::CachePadded;
 
+use super::table;
 use crate::{
     errno::{Errno, Result},
     sync::{AtomicBool, AtomicU32, Ordering, fence},
@@ -55,6 +56,7 @@ impl Bell {
     /// The pair: the program's number and the bell.
     pub(super) fn new(cloexec: bool, nonblock: bool) -> Result<(RawFd, Bell)> {
         let (near, far) = sys::socketpair(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC)?;
+        table::set_internal(far, true);
         let bell = Bell {
             far,
             attention: CachePadded::new(AtomicU32::new(QUIET)),
@@ -154,6 +156,17 @@ impl Bell {
         }
     }
 
+    /// Take the datagram although something is there, so that the next publication sends it afresh. The caller has announced
+    /// a wait, and looks at the ring afterwards. If others wait too they may have relied on it: then it is sent again.
+    pub(super) fn hush(&self, near: RawFd, ready: impl Fn() -> bool) {
+        self.settle(near, || false);
+        // The fence W3 in `settle` is between the taking and these looks: whoever announces itself after them looks at the
+        // ring after them too.
+        if self.attention.load(Ordering::SeqCst) >= 2 * WAITER && ready() {
+            self.send();
+        }
+    }
+
     /// Make POLLOUT of `near` what `writable` says. `near` must be verified to be ours.
     pub(super) fn set_writable(&self, near: RawFd, writable: impl Fn() -> bool) {
         if writable() {
@@ -226,6 +239,7 @@ impl Bell {
 
 impl Drop for Bell {
     fn drop(&mut self) {
+        table::set_internal(self.far, false);
         sys::close(self.far);
     }
 }

@@ -231,6 +231,11 @@ impl Maps {
     }
 }
 
+/// Whether a descriptor is our stand-in for a socket map.
+pub fn is_map(fd: RawFd) -> bool {
+    runtime::existing().is_some_and(|r| r.maps.interface(fd).is_some())
+}
+
 /// `bpf_map_update_elem` / `bpf_map_delete_elem` on a descriptor that may be our stand-in map: `None` when it is not ours.
 /// EBADF, EOPNOTSUPP: what is to be stored is no engine socket. E2BIG: the queue does not exist.
 pub fn map_update(map_fd: RawFd, queue: u32, socket_fd: Option<RawFd>) -> Option<Result<()>> {

@@ -8,7 +8,7 @@
 use core::ptr::NonNull;
 use std::os::fd::RawFd;
 
-use super::stat::Page;
+use super::{stat::Page, table};
 use crate::{
     errno::{Errno, Result},
     ring::{Entry, RingMemory, layout},
@@ -52,6 +52,7 @@ impl Memory {
             sys::ftruncate(fd, len).and_then(|()| sys::map_shared(fd, 0, len, None)).inspect_err(|_| sys::close(fd))?;
         // SAFETY: mapped by us just now, unmapped by nobody else.
         let page = unsafe { Mapping::new(page, len) };
+        table::set_internal(fd, true);
         Ok(Memory { fd, page, rings: Mutex::new(Rings { end: len, ..Rings::default() }) })
     }
 
@@ -130,6 +131,7 @@ pub(super) fn offsets() -> MmapOffsets {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        table::set_internal(self.fd, false);
         sys::close(self.fd);
     }
 }

@@ -30,8 +30,8 @@ mod transmit;
 mod umem;
 mod worker;
 
-pub use iface::{Interface, interface_named, interface_numbered, map_update};
+pub use iface::{Interface, interface_named, interface_numbered, is_map, map_update};
 pub use provider::{provider, raw_socket};
 pub use runtime::{any_umem, memory_going};
-pub use socket::Socket;
-pub use table::{SocketRef, duplicate, forget, lookup, lookup_verified, maybe_ours};
+pub use socket::{BusyPoll, Socket};
+pub use table::{SocketRef, any_socket, duplicate, forget, is_internal, lookup, lookup_verified, maybe_ours};

@@ -34,6 +34,15 @@ use crate::{
 /// Frames that one receive turn takes from a device at the most.
 const RX_BUDGET: usize = 64;
 
+/// The busy-poll options that can be read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BusyPoll {
+    /// `SO_BUSY_POLL`, microseconds.
+    Time,
+    /// `SO_PREFER_BUSY_POLL`, 0 or 1.
+    Prefer,
+}
+
 /// An engine socket. Its `uapi::Socket` methods answer as the kernel does.
 #[derive(Debug)]
 pub struct Socket {
@@ -53,8 +62,7 @@ pub struct Socket {
     finished: AtomicBool,
     told_foreign: AtomicBool,
     error: AtomicI32,
-    /// RX entries published at the last edge that was made for epoll.
-    edge: AtomicU32,
+    busy_poll: [AtomicI32; 2],
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +107,7 @@ impl Socket {
             finished: AtomicBool::new(false),
             told_foreign: AtomicBool::new(false),
             error: AtomicI32::new(0),
-            edge: AtomicU32::new(0),
+            busy_poll: [const { AtomicI32::new(0) }; 2],
         });
         table::insert(number, Arc::clone(&socket)).inspect_err(|_| sys::close(number))?;
         Ok((number, socket))
@@ -300,19 +308,45 @@ impl Socket {
         }
     }
 
-    /// For edge-triggered epoll: make a fresh edge if something arrived since the last call. The caller has verified the
-    /// descriptor and announced the wait.
-    pub fn renew_edge(&self) {
-        let Some(rx) = self.receiver() else { return };
-        let published = rx.published();
-        if self.edge.swap(published, Ordering::Relaxed) != published && rx.has_entries() {
-            if self.bell.is_pending()
-                && let Some(fd) = self.checked_number()
-            {
-                self.bell.settle(fd, || false);
-            }
+    /// For edge-triggered epoll: take the readability back although something is there, so that the next arrival makes a
+    /// fresh edge. The caller has verified the descriptor and announced the wait, and looks at [`Socket::edges`] afterwards.
+    pub fn hush(&self) {
+        if self.alive().is_ok()
+            && self.bell.is_pending()
+            && let Some(fd) = self.checked_number()
+        {
+            self.bell.hush(fd, || self.has_rx());
+        }
+    }
+
+    /// Make the descriptor readable now if there is something to read, for somebody whose wait began before the caller came.
+    pub fn nudge(&self) {
+        if self.alive().is_ok() && self.has_rx() {
             self.bell.send();
         }
+    }
+
+    /// What edge-triggered epoll counts: the RX producer index in the upper half, the TX consumer index in the lower. Each
+    /// half changes when something arrived or was sent, and only then.
+    pub fn edges(&self) -> u64 {
+        let rx = self.receiver().map_or(0, |rx| rx.published());
+        let tx = self.bound.get().and_then(|b| b.tx.as_ref()).map_or(0, Tx::consumed);
+        u64::from(rx) << 32 | u64::from(tx)
+    }
+
+    /// Whether a number of the program still stands for it.
+    pub fn is_open(&self) -> bool {
+        self.numbers.load(Ordering::Acquire) != 0
+    }
+
+    /// Remember the value of a busy-poll option; it changes nothing else.
+    pub fn set_busy_poll(&self, option: BusyPoll, value: i32) {
+        self.busy_poll[option as usize].store(value, Ordering::Relaxed);
+    }
+
+    /// The value that was set, 0 at first.
+    pub fn busy_poll(&self, option: BusyPoll) -> i32 {
+        self.busy_poll[option as usize].load(Ordering::Relaxed)
     }
 
     /// `setsockopt(XDP_MAX_TX_SKB_BUDGET)`. EACCES: no TX ring, or not within 32 and its size.

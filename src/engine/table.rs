@@ -22,6 +22,10 @@ const CHUNKS: usize = 4096;
 
 static BITMAP: [AtomicU64; BITS / 64] = [const { AtomicU64::new(0) }; BITS / 64];
 static HIGH: AtomicBool = AtomicBool::new(false);
+/// A socket was made in this process.
+static ANY: AtomicBool = AtomicBool::new(false);
+/// Numbers that the engine itself needs; they have their bit in `BITMAP` too.
+static INTERNAL: [AtomicU64; BITS / 64] = [const { AtomicU64::new(0) }; BITS / 64];
 static SLOTS: [AtomicPtr<[Slot; CHUNK]>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
 
 /// One number. `users` counts readers inside; `socket` is an `Arc::into_raw`, or null.
@@ -96,7 +100,33 @@ fn mark(fd: RawFd, ours: bool) {
     };
 }
 
-/// Whether `fd` may be an engine socket: one relaxed load. No false negative for a number that its program got from us.
+/// Whether any engine socket was made so far: one relaxed load.
+#[inline]
+pub fn any_socket() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
+/// Whether the engine itself needs `fd` (the far end of a socket, its memory, the worker's descriptors), so that the program
+/// must not close it or put something else under it. Only for numbers below 65536.
+pub fn is_internal(fd: RawFd) -> bool {
+    let n = fd as u32 as usize;
+    INTERNAL.get(n / 64).is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (n % 64)) != 0)
+}
+
+/// The engine needs this number from now on, or no more: to be told before it is closed.
+pub(super) fn set_internal(fd: RawFd, needed: bool) {
+    let n = fd as u32 as usize;
+    let (Some(word), bit) = (INTERNAL.get(n / 64), 1 << (n % 64)) else { return };
+    if needed {
+        word.fetch_or(bit, Ordering::Relaxed);
+    } else {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+    mark(fd, needed);
+}
+
+/// Whether `fd` may be an engine socket, or is [`is_internal`]: one relaxed load. No false negative for a number that its
+/// program got from us.
 #[inline]
 pub fn maybe_ours(fd: RawFd) -> bool {
     let n = fd as u32 as usize;
@@ -183,6 +213,7 @@ pub(super) fn insert(fd: RawFd, socket: Arc<Socket>) -> Result<()> {
     socket.gained_number();
     slot.socket.store(Arc::into_raw(socket).cast_mut(), Ordering::SeqCst);
     mark(fd, true);
+    ANY.store(true, Ordering::Relaxed);
     Ok(())
 }
 
@@ -239,9 +270,12 @@ pub(super) fn forget_if(fd: RawFd, socket: &Socket) {
     }
 }
 
-/// `new` is now another number for the engine socket `old` (after the native dup).
+/// `new` is now another number for the engine socket `old` (after the native dup). Not in a `vfork` child, which has numbers
+/// of its own and its parent's memory.
 pub fn duplicate(old: RawFd, new: RawFd) {
-    if let Some(found) = lookup(old) {
+    if let Some(found) = lookup(old)
+        && (!found.is_owned() || found.made_here())
+    {
         // A number beyond the table is served by the kernel's socket pair alone.
         let _ = insert(new, found.share());
     }

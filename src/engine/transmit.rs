@@ -164,6 +164,11 @@ impl Tx {
         self.ring.queued() <= self.ring.entries() / 2
     }
 
+    /// Entries consumed so far, modulo 2^32.
+    pub(super) fn consumed(&self) -> u32 {
+        self.ring.index()
+    }
+
     /// Whether frames wait because the device did not take them.
     pub(super) fn is_held_back(&self) -> bool {
         self.held_back.load(Ordering::Relaxed)

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Socket;
+use super::{Socket, table};
 use crate::{
     errno::{Errno, Result},
     sync::{Arc, AtomicBool, AtomicU32, Condvar, Mutex, Ordering, Weak, thread},
@@ -51,6 +51,15 @@ struct State {
 struct Descriptors {
     epoll: RawFd,
     event: RawFd,
+}
+
+impl Descriptors {
+    fn close(self) {
+        for fd in [self.epoll, self.event] {
+            table::set_internal(fd, false);
+            sys::close(fd);
+        }
+    }
 }
 
 /// What a look at all sockets found.
@@ -119,11 +128,12 @@ impl Worker {
         });
         let epoll = made.inspect_err(|_| sys::close(event))?;
         let descriptors = Descriptors { epoll, event };
+        table::set_internal(epoll, true);
+        table::set_internal(event, true);
         self.event.store(event.cast_unsigned(), Ordering::Release);
         let spawned = thread::Builder::new().name(NAME.to_owned()).spawn(move || self.run(descriptors));
         if let Err(e) = spawned {
-            sys::close(epoll);
-            sys::close(event);
+            descriptors.close();
             warn!(
                 "cannot start the thread that serves sleeping AF_XDP sockets: {e}; check the limit on threads (ulimit -u)"
             );
@@ -195,8 +205,7 @@ impl Worker {
         if let Ok(mut state) = self.state.lock() {
             state.running = None;
             state.ending = false;
-            sys::close(descriptors.epoll);
-            sys::close(descriptors.event);
+            descriptors.close();
         }
         self.ended.notify_all();
     }
