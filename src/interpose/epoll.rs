@@ -6,8 +6,8 @@
 //! kernel's word. A wait goes as in `super::wait`, with one difference: the announcement belongs to the instance, so that a
 //! socket that is added while another thread sleeps is announced too.
 //!
-//! The kernel hands events back by the program's own data word. Ours are told apart by a bit that no program asks for on
-//! purpose (`EPOLLRDNORM`) together with the data word.
+//! The kernel hands events back by the program's own data word. Ours are told apart by bits that no program asks for on
+//! purpose (`EPOLLRDNORM`, `EPOLLWRNORM`) together with the data word.
 //!
 //! Limits: an epoll descriptor inside another set (poll, select, epoll) wakes for data of ours, not for room in a TX ring;
 //! a child after `fork` has the kernel's view only; a program that registers with a raw system call is not seen here and has
@@ -24,7 +24,7 @@ use libc::{epoll_event, sigset_t, timespec};
 
 use super::{
     Answer, SavedErrno, cancellation_point, guard, guarded, next,
-    wait::{self, Deadline, Handler, NAP, Timeout, _pthread_cleanup_pop, _pthread_cleanup_push},
+    wait::{self, Deadline, Handler, Timeout, _pthread_cleanup_pop, _pthread_cleanup_push},
 };
 use crate::{
     engine,
@@ -34,6 +34,7 @@ use crate::{
 };
 
 const EPOLLRDNORM: u32 = 0x40;
+const EPOLLWRNORM: u32 = 0x100;
 const EPOLLIN: u32 = libc::EPOLLIN as u32;
 const EPOLLOUT: u32 = libc::EPOLLOUT as u32;
 const EPOLLET: u32 = libc::EPOLLET as u32;
@@ -41,9 +42,6 @@ const EPOLLONESHOT: u32 = libc::EPOLLONESHOT as u32;
 const EPOLLEXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 /// Everything that may stand beside EPOLLEXCLUSIVE.
 const WITH_EXCLUSIVE: u32 = EPOLLIN | EPOLLOUT | (libc::EPOLLERR | libc::EPOLLHUP) as u32 | EPOLLET | EPOLLEXCLUSIVE | 1 << 29;
-/// What the kernel is asked about a registration of ours.
-const WATCHED: u32 = EPOLLIN | EPOLLRDNORM;
-
 /// Most events of one call, `INT_MAX / sizeof(struct epoll_event)`.
 const EVENTS_MAX: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
 
@@ -190,6 +188,21 @@ impl Entry {
         i16::try_from(self.events & BITS).unwrap_or(0)
     }
 
+    /// What the kernel is asked about it. Edge-triggered ones are so with the kernel too: it then wakes for what is new only.
+    fn watched(&self) -> u32 {
+        if !self.armed {
+            return 0;
+        }
+        let mut watched = self.events & EPOLLET;
+        if self.asked() & (libc::POLLIN | libc::POLLRDNORM) != 0 {
+            watched |= EPOLLIN | EPOLLRDNORM;
+        }
+        if self.asked() & (libc::POLLOUT | libc::POLLWRNORM) != 0 {
+            watched |= EPOLLOUT | EPOLLWRNORM;
+        }
+        watched
+    }
+
     /// The halves of [`engine::Socket::edges`] that matter.
     fn edges(&self) -> u64 {
         const RX: u64 = 0xffff_ffff_0000_0000;
@@ -230,9 +243,17 @@ impl Entry {
         self.socket.is_open()
     }
 
+    /// Announce a wait, or anew after a wake-up for nothing: that puts the descriptor right.
     fn announce(&mut self) {
+        if mem::take(&mut self.woken) {
+            self.retract();
+        }
         if !mem::replace(&mut self.announced, true) {
-            self.socket.begin_wait();
+            self.socket.begin_wait(self.asked());
+            if self.events & EPOLLET != 0 {
+                // What lies there was told already; the next arrival must make an edge.
+                self.socket.hush();
+            }
         }
     }
 
@@ -280,7 +301,7 @@ impl Set {
             put += 1;
             if !entry.armed && engine::lookup(entry.fd).is_some_and(|s| ptr::eq(&raw const *s, &raw const *entry.socket)) {
                 // Until it is armed again the kernel must not wake anybody for it.
-                let _ = kernel_ctl(epoll, libc::EPOLL_CTL_MOD, entry.fd, 0, entry.data);
+                let _ = kernel_ctl(epoll, libc::EPOLL_CTL_MOD, entry.fd, entry.watched(), entry.data);
             }
         }
         put
@@ -293,7 +314,7 @@ impl Set {
             let event = events[at];
             let data = event.u64;
             let mut ours = false;
-            if event.events & EPOLLRDNORM != 0 {
+            if event.events & (EPOLLRDNORM | EPOLLWRNORM) != 0 {
                 for entry in self.entries.iter_mut().filter(|e| e.data == data) {
                     entry.woken = true;
                     ours = true;
@@ -307,24 +328,14 @@ impl Set {
         kept
     }
 
-    /// A thread is about to sleep. Returns whether something is ready after all, and the longest that it may sleep.
-    fn announce(&mut self) -> (bool, u64) {
-        self.sleepers += 1;
-        self.look()
-    }
-
-    /// Announce what is not announced yet, make quiet what woke somebody for nothing, and look again.
-    fn look(&mut self) -> (bool, u64) {
-        let mut longest = u64::MAX;
+    /// Announce what is not announced, and look again. Returns whether something is ready after all.
+    fn announce(&mut self) -> bool {
         let mut ready = false;
         for entry in &mut self.entries {
             entry.announce();
-            if mem::take(&mut entry.woken) && !entry.socket.hush() {
-                longest = NAP;
-            }
             ready |= entry.report(false, |socket| socket.readiness()) != 0;
         }
-        (ready, longest)
+        ready
     }
 
     fn retract(&mut self) {
@@ -386,11 +397,12 @@ fn control(epoll: c_int, op: c_int, fd: c_int, event: *const epoll_event) -> Opt
 fn add(epoll: c_int, fd: c_int, found: &engine::SocketRef, event: epoll_event) -> Result<()> {
     let instance = Table::made()?.instance_made(epoll);
     let mut set = instance.set();
+    let entry = Entry::new(fd, found.share(), event);
     // Under the lock, so that no thread sifts an event of it that it does not know.
-    kernel_ctl(epoll, libc::EPOLL_CTL_ADD, fd, WATCHED, event.u64)?;
+    kernel_ctl(epoll, libc::EPOLL_CTL_ADD, fd, entry.watched(), event.u64)?;
     // What the kernel does not know any more we may still have, if the number was closed behind our back.
     set.entries.retain(|e| e.fd != fd || e.is_alive());
-    set.entries.push(Entry::new(fd, found.share(), event));
+    set.entries.push(entry);
     set.changed(fd, found);
     Ok(())
 }
@@ -408,13 +420,13 @@ fn modify(
     if entry.events & EPOLLEXCLUSIVE != 0 {
         return Some(Err(Errno::EINVAL));
     }
-    if let Err(error) = kernel_ctl(epoll, libc::EPOLL_CTL_MOD, fd, WATCHED, event.u64) {
+    let mut new = Entry::new(fd, found.share(), event);
+    if let Err(error) = kernel_ctl(epoll, libc::EPOLL_CTL_MOD, fd, new.watched(), event.u64) {
         return Some(Err(error));
     }
-    entry.events = event.events;
-    entry.data = event.u64;
-    entry.armed = true;
-    entry.seen = None;
+    // The old one's announcement was for other events.
+    mem::swap(entry, &mut new);
+    drop(new);
     set.changed(fd, found);
     Some(Ok(()))
 }
@@ -515,7 +527,6 @@ struct Waiting {
     mask: *const sigset_t,
     time: timespec,
     asleep: bool,
-    napping: bool,
     /// The timeout is finer than a millisecond.
     precise: bool,
     /// The next answer of the kernel is the last.
@@ -533,8 +544,8 @@ struct Plan {
     value: c_int,
     events: *mut epoll_event,
     room: c_int,
-    /// Of the kernel's three forms of the call: 0 `ppoll` of nothing (a nap), 1 `epoll_pwait`, 2 `epoll_pwait2`.
-    form: c_int,
+    /// `time` counts, not `milliseconds`.
+    precise: c_int,
     milliseconds: c_int,
     time: *const timespec,
     mask: *const sigset_t,
@@ -551,7 +562,7 @@ impl Plan {
             value: -1,
             events: ptr::null_mut(),
             room: 0,
-            form: 0,
+            precise: 0,
             milliseconds: 0,
             time: ptr::null(),
             mask: ptr::null(),
@@ -588,7 +599,7 @@ impl Waiting {
             value: 0,
             events: self.rest().as_mut_ptr(),
             room: c_int::try_from(self.room - self.put).unwrap_or(EVENTS_MAX),
-            form: if self.napping { 0 } else { 1 + c_int::from(self.precise) },
+            precise: c_int::from(self.precise),
             milliseconds: milliseconds(left),
             time: &raw const self.time,
             mask,
@@ -627,29 +638,25 @@ impl Waiting {
     }
 
     fn sleep(&mut self) -> Plan {
-        let (ready, longest) = {
+        let ready = {
             let mut set = self.instance().set();
-            if self.asleep { set.look() } else { set.announce() }
+            if !mem::replace(&mut self.asleep, true) {
+                set.sleepers += 1;
+            }
+            set.announce()
         };
-        self.asleep = true;
         if ready {
             self.report(self.room);
             if self.put > 0 {
                 return Plan::answer(self.put);
             }
         }
-        self.napping = longest != u64::MAX;
-        let left = match (self.deadline.left(), self.napping) {
-            (left, false) => left,
-            (left, true) => Some(left.unwrap_or(u64::MAX).min(longest)),
-        };
-        self.call(left, self.mask)
+        self.call(self.deadline.left(), self.mask)
     }
 
     fn judge(&mut self, result: c_int) -> Plan {
         let errno = SavedErrno::save();
-        let napped = mem::take(&mut self.napping);
-        let got = if napped { 0 } else { usize::try_from(result).unwrap_or(0) };
+        let got = usize::try_from(result).unwrap_or(0);
         let full = got == self.room - self.put;
         let kept = self.instance().set().sift(&mut self.rest()[..got]);
         self.put += kept;
@@ -702,7 +709,6 @@ extern "C" fn begin(
         mask,
         time: wait::time(0),
         asleep: false,
-        napping: false,
         precise: matches!(timeout, Timeout::Time(_)),
         last: false,
         stepped_back: false,
@@ -766,13 +772,12 @@ unsafe extern "C" fn wait_ours(
     // SAFETY: popped below; the state is initialised, and lives as long.
     unsafe { _pthread_cleanup_push(&raw mut handler, release, state as *mut c_void) };
     while plan.done == 0 {
-        let result = match plan.form {
-            // SAFETY: no descriptors; a time in the state.
-            0 => unsafe { next::ppoll(0 as *mut libc::pollfd, 0, plan.time, plan.mask) },
+        let result = if plan.precise == 0 {
             // SAFETY: the program's own array, which has room for `room`.
-            1 => unsafe { next::epoll_pwait(epoll, plan.events, plan.room, plan.milliseconds, plan.mask) },
+            unsafe { next::epoll_pwait(epoll, plan.events, plan.room, plan.milliseconds, plan.mask) }
+        } else {
             // SAFETY: as above, and a time in the state.
-            _ => unsafe { next::epoll_pwait2(epoll, plan.events, plan.room, plan.time, plan.mask) },
+            unsafe { next::epoll_pwait2(epoll, plan.events, plan.room, plan.time, plan.mask) }
         };
         // SAFETY: initialised by `begin`, used by this thread alone.
         plan = judge(unsafe { &mut *state }, result);

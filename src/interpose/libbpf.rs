@@ -164,10 +164,13 @@ fn put_id(id: *mut u32, interface: &Interface, flags: u32) -> Result<usize> {
 
 /// A map update or deletion. The key and value of a socket map are 32 bits wide; those of other maps are not looked at.
 fn map(fd: c_int, key: *const c_void, value: Option<*const c_void>) -> Option<Result<usize>> {
-    if !engine::maybe_ours(fd) || key.is_null() || value.is_some_and(|v| v.is_null()) {
+    if !engine::is_map(fd) {
         return None;
     }
-    // SAFETY: a stand-in socket map has keys of 32 bits; another file under a number that was ours is a map too.
+    if key.is_null() || value.is_some_and(|v| v.is_null()) {
+        return Some(Err(Errno::EFAULT));
+    }
+    // SAFETY: the program's own; a socket map has keys and values of 32 bits.
     let queue = unsafe { key.cast::<u32>().read_unaligned() };
     // SAFETY: as above.
     let socket = value.map(|v| unsafe { v.cast::<c_int>().read_unaligned() });

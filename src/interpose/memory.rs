@@ -24,7 +24,7 @@ use crate::{
 #[inline(never)]
 extern "C" fn going(addr: usize, len: size_t) {
     guard((), || {
-        if addr.is_multiple_of(sys::PAGE) && len > 0 && engine::umem_touches(addr, len) {
+        if addr.is_multiple_of(sys::PAGE) && len > 0 {
             engine::memory_going(addr, len);
         }
     });
@@ -175,8 +175,8 @@ unsafe extern "C" fn mremap(
 mod heap {
     //! `free` and `realloc`, because libc unmaps large blocks without passing `munmap`.
     //!
-    //! The engine and this directory free memory too, and come through here. They never free what is a UMEM, so that they
-    //! pass the lock-free question and `memory_going` is not entered again from inside. libc's `reallocarray` calls `realloc`
+    //! The engine and this directory free memory too, and come through here. They never free what is a UMEM, so that
+    //! `memory_going`, which asks that first and without a lock, does nothing and is not entered again from inside. libc's `reallocarray` calls `realloc`
     //! by name, so it needs nothing.
 
     use core::ffi::c_void;
@@ -189,11 +189,9 @@ mod heap {
     #[cold]
     #[inline(never)]
     extern "C" fn block_going(block: *mut c_void) {
-        if engine::umem_touches(block as usize, next::size(block)) {
-            let errno = SavedErrno::save();
-            guard((), || engine::memory_going(block as usize, next::size(block)));
-            errno.restore();
-        }
+        let errno = SavedErrno::save();
+        guard((), || engine::memory_going(block as usize, next::size(block)));
+        errno.restore();
     }
 
     #[unsafe(no_mangle)]

@@ -11,12 +11,12 @@ use core::{
 
 use libc::{sockaddr, socklen_t};
 
-use super::{Answer, next, on_our_descriptor};
+use super::{Answer, next, on_our_descriptor, sock};
 use crate::{
     config, engine,
     engine::BusyPoll,
     errno::{Errno, Result},
-    uapi::{self, MmapOffsets, Ring, SockaddrXdp, Socket as _, Statistics, UmemReg},
+    uapi::{self, MmapOffsets, Ring, SockaddrXdp, Socket as _, Statistics, UmemReg, select::Side, switch},
 };
 
 const SO_BUSY_POLL_BUDGET: c_int = 70;
@@ -276,8 +276,21 @@ on_our_descriptor! {
         if stays(&addr) {
             return Some(socket.bind(&addr).map(|()| 0));
         }
-        // From here on the number is the kernel's, and so is this call.
-        to_kernel(&socket).err().map(Err)
+        // The socket turns out to be for an interface that is not on the engine: put a kernel socket, set up alike, under the
+        // number. From then on it is the kernel's, and so is this call.
+        let nonblocking = sock::is_nonblocking(fd);
+        match switch::switch(&*socket, Side::Direct.provider()) {
+            Ok(kernel) => {
+                // The number is the program's alone.
+                core::mem::forget(kernel);
+                if nonblocking {
+                    // SAFETY: no pointers.
+                    unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_SETFL, libc::O_NONBLOCK) };
+                }
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
     }
 }
 
@@ -299,14 +312,6 @@ fn stays(addr: &SockaddrXdp) -> bool {
         return c_int::try_from(addr.shared_umem_fd).is_ok_and(|fd| engine::lookup_verified(fd).is_some());
     }
     engine::interface_numbered(addr.ifindex).is_some()
-}
-
-/// Put a kernel socket, set up alike, under the number of an engine socket that turns out to be for an interface that is not
-/// on the engine.
-fn to_kernel(socket: &engine::Socket) -> Result<()> {
-    // Replaced by `uapi::switch::switch(socket, direct::provider())` where that module is.
-    let _ = socket;
-    Err(Errno::EOPNOTSUPP)
 }
 
 /// What `socket(AF_XDP, kind, protocol)` is told before it makes one.

@@ -115,15 +115,18 @@ impl Selecting {
         Ok(())
     }
 
-    /// The sets for the kernel to write to: the others, and ours as `watched` for reading.
+    /// The sets for the kernel to write to: the others, and ours if they are to be watched.
     fn call(&mut self, watched: bool, mask: *const sigset_t) -> Plan {
         let all = 3 * self.words;
         let (asked, rest) = self.copy.list_mut().split_at_mut(all);
         let given = &mut rest[..all];
         given.copy_from_slice(asked);
-        for member in self.members.list() {
-            if watched && member.is_watched() {
-                given[member.place / BITS] |= 1 << (member.place % BITS);
+        for member in self.members.list().iter().filter(|_| watched) {
+            let events = member.watched().unwrap_or(0);
+            for (kind, (ask, _)) in KINDS.into_iter().enumerate() {
+                if events & ask != 0 {
+                    given[kind * self.words + member.place / BITS] |= 1 << (member.place % BITS);
+                }
             }
         }
         let mut parts = given.chunks_exact_mut(self.words);
@@ -186,11 +189,11 @@ impl Selecting {
                 return self.finish();
             }
         }
-        let (_, longest) = self.members.announce();
+        self.members.announce();
         if self.is_ready() {
             return self.finish();
         }
-        self.time = wait::time(self.deadline.left().unwrap_or(u64::MAX).min(longest));
+        self.time = wait::time(self.deadline.left().unwrap_or(u64::MAX));
         self.call(true, self.mask)
     }
 
@@ -198,9 +201,10 @@ impl Selecting {
         let errno = SavedErrno::save();
         let all = 3 * self.words;
         if result >= 0 && !self.last {
-            let given = &self.copy.list()[all..all + self.words];
+            let given = &self.copy.list()[all..2 * all];
             for member in self.members.list_mut() {
-                member.woken = given[member.place / BITS] & (1 << (member.place % BITS)) != 0;
+                let bit = 1 << (member.place % BITS);
+                member.woken = given.chunks_exact(self.words).any(|set| set[member.place / BITS] & bit != 0);
             }
         }
         if !self.last {

@@ -29,7 +29,7 @@ fn with_nonblock(fd: c_int, flags: c_int) -> c_int {
 }
 
 #[cold]
-fn is_nonblocking(fd: c_int) -> bool {
+pub(super) fn is_nonblocking(fd: c_int) -> bool {
     // SAFETY: no pointers.
     let flags = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL, 0) };
     flags >= 0 && flags & libc::c_long::from(libc::O_NONBLOCK) != 0

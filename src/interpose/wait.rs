@@ -2,7 +2,7 @@
 //!
 //! A wait that has a socket of ours in its set goes like this: give each of ours the turn that the kernel's `poll` gives
 //! (transmit what is queued), look; if nothing is ready, announce the wait on ours, look again, and sleep in the next
-//! definition, where ours become readable when something happens; retract, and look. What comes back is the truth
+//! definition, where ours become readable or writable when something happens; retract, and look. What comes back is the truth
 //! about ours, and the kernel's word about all others. A wake-up for nothing goes back to sleep for the rest of the time.
 //!
 //! These calls may come from a signal handler (nothing is allocated) and may be cancelled while they sleep: what they hold is
@@ -27,8 +27,9 @@ use crate::{
 };
 
 const SECOND: u64 = 1_000_000_000;
-/// How long a wait sleeps, at the most, that must not watch our descriptor, since it is readable for somebody else's sake.
-pub(super) const NAP: u64 = 1_000_000;
+
+/// What the kernel is asked about ours: as far as the program asks for it.
+const WATCHED: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLOUT | libc::POLLWRNORM;
 
 /// When a wait ends: never, or at a monotonic time in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +110,6 @@ pub(super) struct Member {
     announced: bool,
     /// The kernel woke us for it.
     pub(super) woken: bool,
-    /// Not to be watched in the next sleep.
-    dull: bool,
 }
 
 impl Member {
@@ -119,9 +118,9 @@ impl Member {
         unsafe { &*self.socket }
     }
 
-    /// Whether the next sleep watches it.
-    pub(super) fn is_watched(&self) -> bool {
-        !self.dull && self.socket().is_open()
+    /// What the next sleep watches it for; the kernel's poll wakes for errors in any case.
+    pub(super) fn watched(&self) -> Option<i16> {
+        self.socket().is_open().then_some(self.events & WATCHED)
     }
 }
 
@@ -145,7 +144,7 @@ impl Members {
     pub(super) fn add(&mut self, fd: c_int, place: usize, events: i16) -> Result<bool> {
         let Some(found) = engine::lookup_verified(fd) else { return Ok(false) };
         let socket = Arc::into_raw(found.share());
-        let member = Member { socket, place, events, ready: 0, announced: false, woken: false, dull: false };
+        let member = Member { socket, place, events, ready: 0, announced: false, woken: false };
         self.0.push(member).map(|()| true).inspect_err(|_| {
             // SAFETY: made above and not kept.
             drop(unsafe { Arc::from_raw(socket) });
@@ -166,21 +165,18 @@ impl Members {
         count
     }
 
-    /// Announce the wait on each, make quiet what woke the last sleep for nothing, then look again. Returns how many are
-    /// ready, and the longest that the next sleep may take.
-    pub(super) fn announce(&mut self) -> (usize, u64) {
-        let mut longest = u64::MAX;
+    /// Announce the wait on each, then look again. Returns how many are ready.
+    pub(super) fn announce(&mut self) -> usize {
         for member in self.0.list_mut() {
-            if !mem::replace(&mut member.announced, true) {
-                member.socket().begin_wait();
+            // Anew for what woke us for nothing: that puts the descriptor right.
+            if mem::take(&mut member.woken) && mem::take(&mut member.announced) {
+                member.socket().end_wait();
             }
-            // The kernel woke us and nothing that was asked for was ready: the descriptor is readable for another reason.
-            member.dull = mem::take(&mut member.woken) && !member.socket().hush();
-            if member.dull {
-                longest = NAP;
+            if !mem::replace(&mut member.announced, true) {
+                member.socket().begin_wait(member.events);
             }
         }
-        (self.look(|socket| socket.readiness()), longest)
+        self.look(|socket| socket.readiness())
     }
 
     /// Take back the announcements and give everything back.
@@ -267,15 +263,16 @@ impl Polling {
         Ok(())
     }
 
-    /// Let the kernel watch ours for readability in the copy, as far as that is of use.
+    /// Let the kernel watch ours, as far as that is of use.
     fn watch(&mut self) {
         let copy = self.copy.list_mut();
         for member in self.members.list() {
             let entry = &mut copy[member.place];
             // SAFETY: an entry of the program's array, which `collect` has read.
             let fd = unsafe { (*self.fds.wrapping_add(member.place)).fd };
-            entry.fd = if member.is_watched() { fd } else { -1 };
-            entry.events = libc::POLLIN;
+            let watched = member.watched();
+            entry.fd = if watched.is_some() { fd } else { -1 };
+            entry.events = watched.unwrap_or(0);
         }
     }
 
@@ -336,12 +333,11 @@ impl Polling {
                 return self.finish(ready);
             }
         }
-        let (ready, longest) = self.members.announce();
-        if ready > 0 {
+        if self.members.announce() > 0 {
             return self.finish(true);
         }
         self.watch();
-        self.time = time(self.deadline.left().unwrap_or(u64::MAX).min(longest));
+        self.time = time(self.deadline.left().unwrap_or(u64::MAX));
         self.call(self.mask)
     }
 
