@@ -251,7 +251,8 @@ pub fn interface_name(index: u32) -> Result<std::ffi::CString> {
     std::ffi::CStr::from_bytes_until_nul(&name).map(Into::into).map_err(|_| Errno::ENODEV)
 }
 
-fn interface_request(name: &std::ffi::CStr) -> Result<libc::ifreq> {
+/// The struct of an interface ioctl with the interface's name in it. ENODEV: the name is longer than it can hold.
+pub fn interface_request(name: &std::ffi::CStr) -> Result<libc::ifreq> {
     // SAFETY: a struct of integers and a union of integers and pointers: zero is valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     let bytes = name.to_bytes_with_nul();
@@ -265,7 +266,7 @@ fn interface_request(name: &std::ffi::CStr) -> Result<libc::ifreq> {
 }
 
 /// One interface ioctl, through a UNIX socket as an unprivileged process does it.
-fn interface_ioctl(number: libc::c_ulong, request: &mut libc::ifreq) -> Result<()> {
+pub fn interface_ioctl(number: libc::c_ulong, request: &mut libc::ifreq) -> Result<()> {
     let fd = socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)?;
     // SAFETY: the kernel reads and writes one live, unique ifreq.
     let ret = unsafe { sys!(SYS_ioctl, fd, number, ptr::from_mut(request)) };
@@ -278,6 +279,23 @@ pub fn block_signals() {
     let mask = u64::MAX;
     // SAFETY: the kernel reads eight bytes; SIGKILL and SIGSTOP stay as they are.
     let _ = unsafe { sys!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, ptr::null::<u8>(), 8) };
+}
+
+/// An environment variable, unless the process has more rights than its caller (set-id, file capabilities).
+pub fn secure_env(name: &std::ffi::CStr) -> Option<std::ffi::OsString> {
+    use std::os::unix::ffi::OsStrExt;
+    unsafe extern "C" {
+        // In every C library of Linux; the libc crate does not declare it.
+        fn secure_getenv(name: *const libc::c_char) -> *const libc::c_char;
+    }
+    // SAFETY: a NUL-terminated name; the function only reads the environment.
+    let value = unsafe { secure_getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: a NUL-terminated string of the environment, copied before anything else can change it.
+    let value = unsafe { std::ffi::CStr::from_ptr(value) };
+    Some(std::ffi::OsStr::from_bytes(value.to_bytes()).to_os_string())
 }
 
 /// Monotonic time in nanoseconds. Uses the vDSO: no system call.

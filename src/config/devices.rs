@@ -11,7 +11,7 @@
 
 use std::{
     borrow::Cow,
-    ffi::CStr,
+    os::unix::ffi::OsStrExt,
     sync::{Arc, PoisonError},
 };
 
@@ -139,19 +139,8 @@ fn cache() -> &'static Cache {
     })
 }
 
-unsafe extern "C" {
-    fn secure_getenv(name: *const core::ffi::c_char) -> *const core::ffi::c_char;
-}
-
 fn read_environment() -> Devices {
-    // SAFETY: a NUL-terminated name; the function only reads the environment.
-    let text = unsafe { secure_getenv(c"SLIPRING_DEVICES".as_ptr()) };
-    if text.is_null() {
-        return Devices::default();
-    }
-    // SAFETY: a NUL-terminated string of the environment, copied before anything else can change it.
-    let text = unsafe { CStr::from_ptr(text) };
-    Devices::parse(text.to_bytes())
+    crate::sys::secure_env(c"SLIPRING_DEVICES").map_or_else(Devices::default, |text| Devices::parse(text.as_bytes()))
 }
 
 /// The variable as this process sees it.

@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use super::{busy, calls};
+use super::busy;
 use crate::{
     errno::{Errno, Result},
     sync::{AtomicI32, Ordering},
@@ -174,7 +174,7 @@ impl uapi::Socket for DirectSocket {
         if old == fd {
             return Ok(());
         }
-        sys::dup3(old, fd, calls::is_cloexec(fd))?;
+        sys::dup3(old, fd, sys::is_cloexec(fd).unwrap_or(false))?;
         self.fd.store(fd, Ordering::Relaxed);
         sys::close(old);
         Ok(())

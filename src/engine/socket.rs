@@ -639,4 +639,8 @@ impl uapi::Socket for Socket {
         sys::close(old);
         Ok(())
     }
+
+    fn relinquish(&self) {
+        table::forget_if(self.number.load(Ordering::Relaxed), self);
+    }
 }

@@ -15,8 +15,7 @@
 
 use core::{
     ffi::{c_int, c_void},
-    mem,
-    ptr,
+    mem, ptr,
 };
 use std::sync::PoisonError;
 
@@ -24,7 +23,7 @@ use libc::{epoll_event, sigset_t, timespec};
 
 use super::{
     Answer, SavedErrno, cancellation_point, guard, guarded, next,
-    wait::{self, Deadline, Handler, Timeout, _pthread_cleanup_pop, _pthread_cleanup_push},
+    wait::{self, _pthread_cleanup_pop, _pthread_cleanup_push, Deadline, Handler, Timeout},
 };
 use crate::{
     engine,
@@ -41,7 +40,8 @@ const EPOLLET: u32 = libc::EPOLLET as u32;
 const EPOLLONESHOT: u32 = libc::EPOLLONESHOT as u32;
 const EPOLLEXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 /// Everything that may stand beside EPOLLEXCLUSIVE.
-const WITH_EXCLUSIVE: u32 = EPOLLIN | EPOLLOUT | (libc::EPOLLERR | libc::EPOLLHUP) as u32 | EPOLLET | EPOLLEXCLUSIVE | 1 << 29;
+const WITH_EXCLUSIVE: u32 =
+    EPOLLIN | EPOLLOUT | (libc::EPOLLERR | libc::EPOLLHUP) as u32 | EPOLLET | EPOLLEXCLUSIVE | 1 << 29;
 /// Most events of one call, `INT_MAX / sizeof(struct epoll_event)`.
 const EVENTS_MAX: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
 
@@ -299,7 +299,9 @@ impl Set {
             }
             out[put] = epoll_event { events, u64: entry.data };
             put += 1;
-            if !entry.armed && engine::lookup(entry.fd).is_some_and(|s| ptr::eq(&raw const *s, &raw const *entry.socket)) {
+            if !entry.armed
+                && engine::lookup(entry.fd).is_some_and(|s| ptr::eq(&raw const *s, &raw const *entry.socket))
+            {
                 // Until it is armed again the kernel must not wake anybody for it.
                 let _ = kernel_ctl(epoll, libc::EPOLL_CTL_MOD, entry.fd, entry.watched(), entry.data);
             }
@@ -717,7 +719,8 @@ extern "C" fn begin(
     guard(Plan::failed(), || {
         let instance = Table::get().and_then(|table| table.instance(epoll));
         // What is wrong is for the kernel to refuse.
-        let (Some(instance), false, 1..=EVENTS_MAX, Ok(deadline)) = (instance, out.is_null(), room, timeout.read()) else {
+        let (Some(instance), false, 1..=EVENTS_MAX, Ok(deadline)) = (instance, out.is_null(), room, timeout.read())
+        else {
             return Plan::not_ours();
         };
         if instance.set().entries.is_empty() {

@@ -89,7 +89,14 @@ fn place(addr: *mut c_void, len: size_t, flags: c_int) -> Result<Option<NonNull<
 
 #[cold]
 #[inline(never)]
-extern "C" fn map_ours(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off64_t) -> Answer {
+extern "C" fn map_ours(
+    addr: *mut c_void,
+    len: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off64_t,
+) -> Answer {
     // MAP_FAILED is -1.
     guard(Answer { value: -1, ours: 1 }, || match map_ring(addr, len, prot, flags, fd, offset) {
         None => Answer::NOT_OURS,

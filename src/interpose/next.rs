@@ -371,7 +371,10 @@ pub(super) mod heap {
         FREE.store(if free.is_null() { leak as *mut c_void } else { free }, Ordering::Relaxed);
         REALLOC.store(if realloc.is_null() { copy as *mut c_void } else { realloc }, Ordering::Relaxed);
         // An allocator that brings no malloc_usable_size would be asked through another's, which reads its own headers.
-        SIZED.store(!free.is_null() && object(free) == object(libc::malloc_usable_size as *mut c_void), Ordering::Relaxed);
+        SIZED.store(
+            !free.is_null() && object(free) == object(libc::malloc_usable_size as *mut c_void),
+            Ordering::Relaxed,
+        );
         LOOKING.store(false, Ordering::Release);
         true
     }

@@ -172,7 +172,9 @@ fn set_socket(socket: &engine::Socket, option: c_int, value: *const c_void, len:
             socket.set_busy_poll(BusyPoll::Prefer, i32::from(v != 0));
             0
         }),
-        SO_BUSY_POLL_BUDGET => int().and_then(|v| if (0..=BUDGET_MAX).contains(&v) { Ok(0) } else { Err(Errno::EINVAL) }),
+        SO_BUSY_POLL_BUDGET => {
+            int().and_then(|v| if (0..=BUDGET_MAX).contains(&v) { Ok(0) } else { Err(Errno::EINVAL) })
+        }
         libc::SO_TYPE | libc::SO_DOMAIN | libc::SO_PROTOCOL | libc::SO_ERROR | uapi::SO_NETNS_COOKIE => {
             Err(Errno::ENOPROTOOPT)
         }

@@ -11,7 +11,7 @@ use libc::{fd_set, sigset_t, timespec, timeval};
 use super::{
     Answer, SavedErrno, cancellation_point, guard, next,
     scratch::Scratch,
-    wait::{self, Deadline, Handler, Members, Timeout, _pthread_cleanup_pop, _pthread_cleanup_push},
+    wait::{self, _pthread_cleanup_pop, _pthread_cleanup_push, Deadline, Handler, Members, Timeout},
 };
 use crate::{
     engine,
@@ -166,9 +166,10 @@ impl Selecting {
 
     /// Whether anything of ours fills a bit: an error alone fills none of a set for exceptions.
     fn is_ready(&self) -> bool {
-        self.members.list().iter().any(|m| {
-            KINDS.into_iter().any(|(ask, fill)| m.events & ask != 0 && m.ready & fill != 0)
-        })
+        self.members
+            .list()
+            .iter()
+            .any(|m| KINDS.into_iter().any(|(ask, fill)| m.events & ask != 0 && m.ready & fill != 0))
     }
 
     fn finish(&mut self) -> Plan {

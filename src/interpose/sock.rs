@@ -234,7 +234,10 @@ mod tests {
 
     #[test]
     fn iovec_total_is_checked_as_by_the_kernel() {
-        let iov = [iovec { iov_base: core::ptr::null_mut(), iov_len: 3 }, iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }];
+        let iov = [
+            iovec { iov_base: core::ptr::null_mut(), iov_len: 3 },
+            iovec { iov_base: core::ptr::null_mut(), iov_len: 0 },
+        ];
         assert_eq!(total(iov.as_ptr(), 2), Ok(3));
         assert_eq!(total(core::ptr::null(), 0), Ok(0));
         assert_eq!(total(core::ptr::null(), 1), Err(Errno::EFAULT));

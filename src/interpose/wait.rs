@@ -50,10 +50,13 @@ impl Timeout {
     /// EINVAL: not a time.
     pub(super) fn read(&self) -> Result<Deadline> {
         match *self {
-            Timeout::Milliseconds(ms) => Ok(u64::try_from(ms).map_or(Deadline::Never, |ms| Deadline::after(ms * 1_000_000))),
+            Timeout::Milliseconds(ms) => {
+                Ok(u64::try_from(ms).map_or(Deadline::Never, |ms| Deadline::after(ms * 1_000_000)))
+            }
             // SAFETY: null, or the program's own time.
-            Timeout::Time(time) => unsafe { time.as_ref() }
-                .map_or(Ok(Deadline::Never), |t| nanoseconds(t).map(Deadline::after)),
+            Timeout::Time(time) => {
+                unsafe { time.as_ref() }.map_or(Ok(Deadline::Never), |t| nanoseconds(t).map(Deadline::after))
+            }
         }
     }
 }
@@ -207,7 +210,11 @@ impl Handler {
 }
 
 unsafe extern "C" {
-    pub(super) fn _pthread_cleanup_push(handler: *mut Handler, routine: unsafe extern "C" fn(*mut c_void), argument: *mut c_void);
+    pub(super) fn _pthread_cleanup_push(
+        handler: *mut Handler,
+        routine: unsafe extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+    );
     pub(super) fn _pthread_cleanup_pop(handler: *mut Handler, execute: c_int);
 }
 
@@ -418,12 +425,7 @@ unsafe extern "C" fn release(state: *mut c_void) {
 /// The slow half of all forms. This frame is there while the kernel sleeps: it calls `extern "C"` functions only.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn poll_ours(
-    fds: *mut pollfd,
-    count: nfds_t,
-    timeout: &Timeout,
-    mask: *const sigset_t,
-) -> Answer {
+unsafe extern "C" fn poll_ours(fds: *mut pollfd, count: nfds_t, timeout: &Timeout, mask: *const sigset_t) -> Answer {
     let mut state = const { MaybeUninit::uninit() };
     let mut handler = const { Handler::NEW };
     let mut plan = begin(&mut state, fds, count, timeout, mask);
@@ -470,12 +472,7 @@ unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ppoll(
-    fds: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
+unsafe extern "C" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
     if engine::any_socket() && has_ours(fds, count) {
         cancellation_point();
         let limit = Timeout::Time(timeout);

@@ -33,9 +33,9 @@ pub(super) struct Place {
 }
 
 static PLACE: Lazy<Place> = Lazy::new(|| {
-    let bpffs = calls::secure_env(c"LIBXDP_BPFFS").unwrap_or_else(|| OsString::from("/sys/fs/bpf"));
+    let bpffs = sys::secure_env(c"LIBXDP_BPFFS").unwrap_or_else(|| OsString::from("/sys/fs/bpf"));
     let bpffs = PathBuf::from(bpffs);
-    if !calls::is_bpffs(&bpffs) && calls::secure_env(c"LIBXDP_BPFFS_AUTOMOUNT").is_some_and(|v| v == "1") {
+    if !calls::is_bpffs(&bpffs) && sys::secure_env(c"LIBXDP_BPFFS_AUTOMOUNT").is_some_and(|v| v == "1") {
         calls::mount_bpffs(&bpffs);
     }
     if calls::is_bpffs(&bpffs) {
