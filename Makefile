@@ -66,9 +66,9 @@ build/lib/libslipring.a: $(SOURCES)
 	$(INSTALL) -m 644 $(TARGET)/release/libslipring.a $@
 
 build/bin/slipring: $(SOURCES)
-	$(CARGO) build --release --bin slipring
+	$(CARGO) build --profile tool --bin slipring
 	@mkdir -p $(@D)
-	$(INSTALL) -m 755 $(TARGET)/release/slipring $@
+	$(INSTALL) -m 755 $(TARGET)/tool/slipring $@
 
 build/programs/%: c-tests/programs/%.c $(wildcard c-tests/programs/*.h include/*/*.h) | build/lib/libslipring.so
 	@mkdir -p $(@D)
