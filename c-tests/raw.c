@@ -357,6 +357,25 @@ TEST(mappings)
 	munmap(r.area, FRAMES * 4096);
 }
 
+/* C32. The length of TX metadata counts when the flag says that there is any. */
+TEST(C32_metadata_lengths)
+{
+	static const struct { uint32_t flags, length; int want; } cases[] = {
+		{ 4, 8, 0 }, { 4, 16, 0 }, { 4, 248, 0 }, { 4, 12, -EINVAL }, { 4, 256, -EINVAL }, { 0, 16, 0 }, { 0, 13, 0 }, { 8, 0, -EINVAL },
+	};
+	uint8_t *area = map_area(FRAMES * 4096);
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct umem_reg reg = { .addr = (uintptr_t)area, .len = FRAMES * 4096, .chunk_size = 4096,
+					.flags = cases[i].flags, .tx_metadata_len = cases[i].length };
+		int fd = raw_socket(), ret = set(fd, XDP_UMEM_REG, &reg, sizeof(reg));
+
+		CHECK(ret == cases[i].want, "flags %u, length %u: %d", cases[i].flags, cases[i].length, ret);
+		close(fd);
+	}
+	munmap(area, FRAMES * 4096);
+}
+
 /* Without MSG_DONTWAIT, without rings and so on: as through libxdp. */
 TEST(calls_before_bind)
 {

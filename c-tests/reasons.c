@@ -1,0 +1,173 @@
+/* What a person is told: success is silent, and a failure says in one line what was wrong and what to do. */
+#include "peer.h"
+
+#include <stdarg.h>
+#include <strings.h>
+#include <xdp/libxdp.h>
+
+static char said[4096];
+static unsigned lines;
+
+static int listen_to(enum libxdp_print_level level, const char *format, va_list args)
+{
+	size_t used = strlen(said);
+
+	(void)level;
+	lines++;
+	return vsnprintf(said + used, sizeof(said) - used, format, args);
+}
+
+static void hear_nothing_so_far(void)
+{
+	libxdp_set_print(listen_to);
+	said[0] = 0;
+	lines = 0;
+}
+
+/* One line that has all the words. */
+static void must_say(const char *what, const char *const words[])
+{
+	CHECK(lines == 1, "%s: %u lines: %s", what, lines, said);
+	for (int i = 0; words[i]; i++)
+		CHECK(strcasestr(said, words[i]), "%s: \"%s\" is not in: %s", what, words[i], said);
+}
+
+#define SAYS(what, ...) must_say(what, (const char *const[]){ __VA_ARGS__, NULL })
+
+static int umem(struct xsk_umem_config config, uint64_t size, unsigned offset)
+{
+	struct xsk_umem *umem = NULL;
+	struct xsk_ring_prod fill;
+	struct xsk_ring_cons comp;
+	uint8_t *area = map_area((1 << 20) + 4096);
+	int ret;
+
+	hear_nothing_so_far();
+	ret = xsk_umem__create(&umem, area + offset, size, &fill, &comp, &config);
+	if (!ret)
+		xsk_umem__delete(umem);
+	munmap(area, (1 << 20) + 4096);
+	return ret;
+}
+
+/* C23. Each wrong parameter is named, with its value. */
+TEST(C23_parameters_are_named)
+{
+	const struct xsk_umem_config good = { .fill_size = 64, .comp_size = 64, .frame_size = 4096 };
+	struct xsk_umem_config c;
+
+	EQ(umem(good, 1 << 20, 0), 0, "good");
+	EQ(lines, 0, "lines about a success");
+	c = good;
+	c.fill_size = 1000;
+	EQ(umem(c, 1 << 20, 0), -EINVAL, "fill 1000");
+	SAYS("fill 1000", "fill", "1000");
+	c = good;
+	c.comp_size = 1000;
+	EQ(umem(c, 1 << 20, 0), -EINVAL, "comp 1000");
+	SAYS("comp 1000", "comp", "1000");
+	c = good;
+	c.frame_size = 1024;
+	EQ(umem(c, 1 << 20, 0), -EINVAL, "frame 1024");
+	SAYS("frame 1024", "frame", "1024", "2048");
+	c.frame_size = 3000;
+	EQ(umem(c, 300000, 0), -EINVAL, "frame 3000, aligned");
+	SAYS("frame 3000", "frame", "3000");
+	c.frame_size = 8192;
+	EQ(umem(c, 1 << 20, 0), -EINVAL, "frame 8192");
+	SAYS("frame 8192", "frame", "8192", "4096");
+	EQ(umem(good, 1 << 20, 64), -EINVAL, "memory within a page");
+	SAYS("memory within a page", "page");
+	EQ(umem(good, (1 << 20) + 1, 0), -EINVAL, "odd size");
+	SAYS("odd size", "size", "1048577");
+	EQ(umem(good, 0, 0), -EINVAL, "size 0");
+	SAYS("size 0", "size");
+	c = good;
+	c.frame_headroom = 4096;
+	EQ(umem(c, 1 << 20, 0), -EINVAL, "head room 4096");
+	SAYS("head room 4096", "headroom", "4096", "3392");
+}
+
+/* C24. The lower limit is told to those who meet it. */
+TEST(C24_lower_limit_is_told)
+{
+	EQ(umem((struct xsk_umem_config){ .fill_size = 64, .comp_size = 64, .frame_size = 1800,
+					  .flags = XDP_UMEM_UNALIGNED_CHUNK_FLAG },
+		1 << 20, 0),
+	   -EINVAL, "1800");
+	SAYS("1800", "1800", "2048");
+}
+
+/* C35. */
+TEST(C35_own_rings_are_asked_for)
+{
+	struct xsk_socket_config config;
+	struct xsk_socket *xsk = NULL;
+	struct xsk_ring_cons rx;
+	struct xsk_ring_prod tx;
+	struct rig r;
+
+	rig_open(&r, (struct rig_options){ .no_rx = true, .port = MANY_A });
+	config = rig_config(&r.opt);
+	hear_nothing_so_far();
+	EQ(xsk_socket__create(&xsk, ifname_of(MANY_A), 1, r.umem, &rx, &tx, &config), -EFAULT, "plain create");
+	SAYS("plain create", "fill", "completion", "own");
+	hear_nothing_so_far();
+	EQ(xsk_socket__create_shared(&xsk, ifname_of(MANY_A), 1, r.umem, &rx, &tx, NULL, NULL, &config), -EFAULT, "no rings");
+	SAYS("no rings", "fill", "completion", "own");
+	rig_close(&r);
+}
+
+/* Names and numbers that a person typed are in the line. */
+TEST(interface_and_queue_are_named)
+{
+	struct xsk_socket_config config;
+	struct rig r;
+
+	memset(&r, 0, sizeof(r));
+	r.opt = rig_defaults((struct rig_options){ 0 });
+	r.size = (uint64_t)r.opt.chunk * r.opt.chunks;
+	r.area = map_area(r.size);
+	EQ(rig_umem(&r), 0, "xsk_umem__create");
+	config = rig_config(&r.opt);
+	hear_nothing_so_far();
+	EQ(xsk_socket__create(&r.xsk, "nosuchif0", 0, r.umem, &r.rx, &r.tx, &config), -ENODEV, "interface");
+	SAYS("interface", "nosuchif0");
+	hear_nothing_so_far();
+	EQ(xsk_socket__create(&r.xsk, ifname_of(A), 99, r.umem, &r.rx, &r.tx, &config), -EINVAL, "queue");
+	SAYS("queue", ifname_of(A), "99", "queue");
+	EQ(xsk_umem__delete(r.umem), 0, "xsk_umem__delete");
+}
+
+/* C64. Opening, using and closing says nothing, neither to the callback nor to stderr. */
+TEST(C64_success_is_silent)
+{
+	FILE *file = tmpfile();
+	struct rig r;
+	struct peer p;
+	struct xdp_desc d;
+	long length;
+
+	CHECK(file, "tmpfile: %s", strerror(errno));
+	CHECK(dup2(fileno(file), STDERR_FILENO) == STDERR_FILENO, "dup2: %s", strerror(errno));
+	for (int with_callback = 0; with_callback < 2; with_callback++) {
+		if (with_callback)
+			hear_nothing_so_far();
+		rig_open(&r, (struct rig_options){ 0 });
+		peer_open(&p);
+		rig_fill(&r, 0, 8);
+		peer_send(&p, FRAME_LEN, 1);
+		if (!rig_receive(&r, &d, 1000))
+			puts("no frame"), exit(1);
+		rig_queue(&r, 100, 1);
+		rig_kick(&r);
+		peer_close(&p);
+		rig_close(&r);
+	}
+	fflush(stderr);
+	length = lseek(STDERR_FILENO, 0, SEEK_END);
+	if (length || lines) {
+		printf("%ld bytes on stderr, %u lines for the callback: %s\n", length, lines, said);
+		exit(1);
+	}
+}
