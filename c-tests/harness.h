@@ -5,7 +5,9 @@
  *   direct   Slipring over the kernel's AF_XDP, on veth pairs made by veth-run
  *   libxdp   the system's libxdp over the same veth pairs: the proof that a test asks for the right thing
  *
- * An executable runs all its tests, or those named on its command line. Exit code: 0, 1 when one failed, 77 when all were skipped. */
+ * An executable runs all its tests, or those named on its command line (-l lists them). Exit code: 0, 1 when one failed, 77
+ * when all were skipped. TEST_TIMEOUT_FACTOR=n gives each test n times its 20 s, for sanitizers and valgrind;
+ * TEST_NO_FORK=1 runs one named test without a child process, for a debugger. */
 #ifndef HARNESS_H
 #define HARNESS_H
 
