@@ -26,7 +26,7 @@ static void open_guarded(struct rig *r, struct rig_options opt)
 /* Everything a program may do with the socket, a few times. */
 static void use(struct rig *r, struct peer *p)
 {
-	uint8_t frame[256];
+	uint8_t frame[4096]; /* whatever the bad descriptors let out */
 
 	for (int i = 0; i < 6; i++) {
 		rig_kick(r);
