@@ -30,6 +30,7 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Stri
     }
     let time = |preload: &[&Path]| one_run(&dir.join("passthrough"), preload, setting.processors.first);
     let mut added = Gathered::default();
+    let mut stub_alone = Gathered::default();
     let mut plain = Gathered::default();
     let mut through = Gathered::default();
     for _ in 0..setting.runs {
@@ -37,6 +38,7 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Stri
         let with = time(&[library, &stub])?;
         for ((name, with), (_, without)) in with.iter().zip(&without) {
             added.push(name, with - without);
+            stub_alone.push(name, *without);
         }
         for (name, ns) in time(&[])? {
             plain.push(&name, ns);
@@ -47,6 +49,7 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Stri
     }
     for (figures, metric, what) in [
         (added, "added", "added by the library"),
+        (stub_alone, "call", "a function that returns at once"),
         (plain, "call", "the call without the library"),
         (through, "call", "the call through the library"),
     ] {
