@@ -76,11 +76,11 @@ build/programs/%: c-tests/programs/%.c $(wildcard c-tests/programs/*.h include/*
 
 build/bench/%: benches/yardsticks/%.c
 	@mkdir -p $(@D)
-	$(CC) -O2 $< -o $@ -lpthread
+	$(CC) -O2 -march=native $< -o $@ -lpthread
 
 build/bench/%.so: benches/yardsticks/%.c
 	@mkdir -p $(@D)
-	$(CC) -O2 -shared -fPIC $< -o $@
+	$(CC) -O2 -march=native -shared -fPIC $< -o $@
 
 demo: build/lib/libslipring.so build/bin/slipring build/programs/multisend
 	@scripts/demo $(UNPRIVILEGED)
