@@ -4,12 +4,17 @@
 use std::{
     path::PathBuf,
     process::{Command, Output},
+    sync::{Mutex, PoisonError},
 };
 
 use slipring::{
     engine,
-    uapi::{Ring, UmemReg},
+    ring::layout,
+    uapi::{Desc, Ring, SockaddrXdp, UmemReg},
 };
+
+/// Held by tests that make sockets: `stat` shows those of the whole process.
+static SOCKETS: Mutex<()> = Mutex::new(());
 
 /// The program, with an environment of its own.
 fn slipring(arguments: &[&str]) -> Command {
@@ -73,6 +78,7 @@ fn doctor_exits_with_1_when_something_asked_about_does_not_work() {
 
 #[test]
 fn stat_shows_the_sockets_of_a_living_process() {
+    let _alone = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = std::process::id().to_string();
     let output = slipring(&["stat", "1"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output).0);
@@ -105,4 +111,37 @@ fn stat_shows_the_sockets_of_a_living_process() {
     drop(socket);
     let output = slipring(&["stat", &pid]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "nothing is left of a closed socket: {}", text(&output).0);
+}
+
+/// What a wire itself loses is in no socket's statistics, so here is the only place to see it: two frames to nobody.
+#[test]
+fn stat_shows_what_a_device_lost() {
+    let _alone = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+    let interface = engine::interface_named(c"wire:stat-shows/a").unwrap().unwrap();
+    let socket = engine::provider().socket().unwrap();
+    let mut area = vec![0u8; 5 * 4096];
+    let start = area.as_mut_ptr().addr().next_multiple_of(4096) as u64;
+    let reg = UmemReg { addr: start, len: 16384, chunk_size: 2048, ..UmemReg::default() };
+    socket.register_umem(&reg).unwrap();
+    for ring in [Ring::Fill, Ring::Completion, Ring::Tx] {
+        socket.set_ring_size(ring, 8).unwrap();
+    }
+    let mapping = socket.map_ring(Ring::Tx, layout::bytes(8, Ring::Tx.entry_size()), None).unwrap();
+    let address = SockaddrXdp { family: 44, ifindex: interface.ifindex, ..SockaddrXdp::default() };
+    socket.bind(&address).unwrap();
+    for i in 0..2u64 {
+        let offset = layout::ENTRIES + size_of::<Desc>() * i as usize;
+        let slot = mapping.base().as_ptr().wrapping_add(offset).cast::<Desc>();
+        // SAFETY: an entry of the mapped ring, which has eight.
+        unsafe { slot.write(Desc { addr: i * 2048, len: 64, options: 0 }) };
+    }
+    let producer = mapping.base().as_ptr().wrapping_add(layout::PRODUCER).cast::<u32>();
+    // SAFETY: the producer word of the mapped ring, which nobody else writes.
+    unsafe { producer.write_volatile(2) };
+    socket.kick_tx(libc::MSG_DONTWAIT).unwrap();
+
+    let output = slipring(&["stat", &std::process::id().to_string()]).output().unwrap();
+    let shown = text(&output).0;
+    assert!(shown.contains(": wire:stat-shows/a\n    the device took 0 frames, 0 bytes; lost 2\n"), "{shown}");
+    assert!(shown.contains("queue 0, bound"), "{shown}");
 }

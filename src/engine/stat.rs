@@ -52,6 +52,9 @@ pub struct Send {
     pub ring_empty: AtomicU64,
     /// Frames that no device takes: shorter than an Ethernet header, or longer than the MTU allows.
     pub dropped: AtomicU64,
+    /// The device's own counters after this socket's last turn, those of its other senders included: frames, bytes, and
+    /// frames that the device lost.
+    pub device: [AtomicU64; 3],
 }
 
 /// The page.

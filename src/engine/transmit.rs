@@ -197,6 +197,10 @@ impl Tx {
                 break;
             }
         }
+        let device = pool.device.counters();
+        for (shown, now) in counters.device.iter().zip([device.tx_frames, device.tx_bytes, device.tx_dropped]) {
+            shown.store(now, Ordering::Relaxed);
+        }
         if self.is_writable() {
             bell.writable_again();
         }

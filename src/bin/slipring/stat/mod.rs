@@ -133,16 +133,33 @@ impl Process {
         }
         let mut device = None;
         for socket in &self.sockets {
-            let name = (socket.ifindex, socket.name.as_str());
-            if device != Some(name) {
-                device = Some(name);
-                match socket.is_bound() {
-                    true => println!("  interface {} (number {}): {}", socket.name, socket.ifindex, socket.spec),
-                    false => println!("  no interface yet"),
-                }
+            let number = socket.ifindex;
+            if device != Some(number) {
+                device = Some(number);
+                print!("{}", self.interface(socket));
             }
             print!("{}", socket.text());
         }
+    }
+
+    /// The line of a socket's interface. The device's counters are those of the sender that wrote them down last.
+    fn interface(&self, first: &Snapshot) -> String {
+        if !first.is_bound() {
+            return "  no interface yet\n".to_owned();
+        }
+        let of_device = |name: &str| {
+            let siblings = self.sockets.iter().filter(|s| s.ifindex == first.ifindex);
+            siblings.map(|s| s.counter(name)).max().unwrap_or(0)
+        };
+        format!(
+            "  interface {} (number {}): {}\n    the device took {} frames, {} bytes; lost {}\n",
+            first.name,
+            first.ifindex,
+            first.spec,
+            of_device("device_tx_frames"),
+            of_device("device_tx_bytes"),
+            of_device("device_tx_dropped")
+        )
     }
 
     fn json(&self) -> Json {
@@ -182,7 +199,7 @@ impl Snapshot {
         if self.rings().next().is_some() {
             out += &rings.lines("      ");
         }
-        let get = |name: &str| self.counters.iter().find(|c| c.0 == name).map_or(0, |c| c.1);
+        let get = |name: &str| self.counter(name);
         let mut counters = Table::new();
         counters.row([
             "received".to_owned(),
@@ -199,8 +216,9 @@ impl Snapshot {
             "sent".to_owned(),
             format!("{} frames, {} bytes", get("tx_frames"), get("tx_bytes")),
             format!(
-                "invalid descriptors {}, TX ring empty {}, kicks {} (with more left {})",
+                "invalid descriptors {}, too short or long {}, TX ring empty {}, kicks {} (with more left {})",
                 get("tx_invalid_descs"),
+                get("tx_dropped"),
                 get("tx_ring_empty_descs"),
                 get("tx_kicks"),
                 get("tx_kicks_again")

@@ -55,7 +55,7 @@ pub(super) struct Snapshot {
 }
 
 /// Counters in the page: name in JSON, offset.
-const COUNTERS: [(&str, usize); 12] = [
+const COUNTERS: [(&str, usize); 16] = [
     ("rx_frames", offset_of!(Page, rx) + offset_of!(Receive, frames)),
     ("rx_bytes", offset_of!(Page, rx) + offset_of!(Receive, bytes)),
     ("rx_dropped", offset_of!(Page, rx) + offset_of!(Receive, dropped)),
@@ -65,9 +65,13 @@ const COUNTERS: [(&str, usize); 12] = [
     ("tx_frames", offset_of!(Page, tx) + offset_of!(Send, frames)),
     ("tx_bytes", offset_of!(Page, tx) + offset_of!(Send, bytes)),
     ("tx_invalid_descs", offset_of!(Page, tx) + offset_of!(Send, invalid)),
+    ("tx_dropped", offset_of!(Page, tx) + offset_of!(Send, dropped)),
     ("tx_ring_empty_descs", offset_of!(Page, tx) + offset_of!(Send, ring_empty)),
     ("tx_kicks", offset_of!(Page, tx) + offset_of!(Send, kicks)),
     ("tx_kicks_again", offset_of!(Page, tx) + offset_of!(Send, again)),
+    ("device_tx_frames", offset_of!(Page, tx) + offset_of!(Send, device)),
+    ("device_tx_bytes", offset_of!(Page, tx) + offset_of!(Send, device) + 8),
+    ("device_tx_dropped", offset_of!(Page, tx) + offset_of!(Send, device) + 16),
 ];
 
 impl Snapshot {
@@ -106,6 +110,11 @@ impl Snapshot {
             spec: text(offset_of!(Page, spec), 256),
             counters: COUNTERS.map(|(name, at)| (name, long(at))),
         })
+    }
+
+    /// A counter by its name in JSON.
+    pub(super) fn counter(&self, name: &str) -> u64 {
+        self.counters.iter().find(|c| c.0 == name).map_or(0, |c| c.1)
     }
 
     pub(super) fn is_bound(&self) -> bool {
@@ -153,6 +162,7 @@ mod tests {
         put(offset_of!(Page, ring_entries) + 4, &64u32.to_ne_bytes());
         put(offset_of!(Page, name), b"wire0\x1b[31m");
         put(offset_of!(Page, tx) + offset_of!(Send, frames), &5u64.to_ne_bytes());
+        put(offset_of!(Page, tx) + offset_of!(Send, device) + 16, &3u64.to_ne_bytes());
         put(4096 + layout::PRODUCER, &3u32.to_ne_bytes());
         put(4096 + layout::CONSUMER, &(u32::MAX - 1).to_ne_bytes());
         change(&mut bytes);
@@ -170,7 +180,7 @@ mod tests {
         assert_eq!((socket.pid, socket.state_name()), (77, "bound"));
         assert_eq!(socket.rings[1].unwrap().waiting(), "5");
         assert!(socket.rings[0].is_none());
-        assert_eq!(socket.counters.iter().find(|c| c.0 == "tx_frames").unwrap().1, 5);
+        assert_eq!((socket.counter("tx_frames"), socket.counter("device_tx_dropped")), (5, 3));
         assert_eq!(socket.name, "wire0\u{fffd}[31m", "no escape reaches the terminal");
     }
 
