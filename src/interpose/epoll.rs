@@ -32,6 +32,8 @@ use crate::{
     uapi::Socket as _,
 };
 
+const NO_MASK: *const sigset_t = ptr::null();
+
 const EPOLLRDNORM: u32 = 0x40;
 const EPOLLWRNORM: u32 = 0x100;
 const EPOLLIN: u32 = libc::EPOLLIN as u32;
@@ -792,14 +794,22 @@ unsafe extern "C" fn wait_ours(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
-    if maybe(epoll) {
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn perhaps(epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
         cancellation_point();
         let limit = Timeout::Milliseconds(timeout);
         // SAFETY: the program's own arguments.
-        let answer = unsafe { wait_ours(epoll, events, room, &limit, 0 as *const sigset_t) };
+        let answer = unsafe { wait_ours(epoll, events, room, &limit, NO_MASK) };
         if answer.ours != 0 {
             return answer.int();
         }
+        // SAFETY: the program's own arguments.
+        unsafe { next::epoll_wait(epoll, events, room, timeout) }
+    }
+    if maybe(epoll) {
+        // SAFETY: the program's own arguments.
+        return unsafe { perhaps(epoll, events, room, timeout) };
     }
     // SAFETY: the program's own arguments.
     unsafe { next::epoll_wait(epoll, events, room, timeout) }
@@ -813,7 +823,15 @@ unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    if maybe(epoll) {
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn perhaps(
+        epoll: c_int,
+        events: *mut epoll_event,
+        room: c_int,
+        timeout: c_int,
+        mask: *const sigset_t,
+    ) -> c_int {
         cancellation_point();
         let limit = Timeout::Milliseconds(timeout);
         // SAFETY: the program's own arguments.
@@ -821,6 +839,12 @@ unsafe extern "C" fn epoll_pwait(
         if answer.ours != 0 {
             return answer.int();
         }
+        // SAFETY: the program's own arguments.
+        unsafe { next::epoll_pwait(epoll, events, room, timeout, mask) }
+    }
+    if maybe(epoll) {
+        // SAFETY: the program's own arguments.
+        return unsafe { perhaps(epoll, events, room, timeout, mask) };
     }
     // SAFETY: the program's own arguments.
     unsafe { next::epoll_pwait(epoll, events, room, timeout, mask) }
@@ -834,7 +858,15 @@ unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if maybe(epoll) {
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn perhaps(
+        epoll: c_int,
+        events: *mut epoll_event,
+        room: c_int,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int {
         cancellation_point();
         let limit = Timeout::Time(timeout);
         // SAFETY: the program's own arguments.
@@ -842,6 +874,12 @@ unsafe extern "C" fn epoll_pwait2(
         if answer.ours != 0 {
             return answer.int();
         }
+        // SAFETY: the program's own arguments.
+        unsafe { next::epoll_pwait2(epoll, events, room, timeout, mask) }
+    }
+    if maybe(epoll) {
+        // SAFETY: the program's own arguments.
+        return unsafe { perhaps(epoll, events, room, timeout, mask) };
     }
     // SAFETY: the program's own arguments.
     unsafe { next::epoll_pwait2(epoll, events, room, timeout, mask) }

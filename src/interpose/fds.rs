@@ -39,7 +39,6 @@ fn duplicated(old: c_int, new: c_int) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn close(fd: c_int) -> c_int {
     /// EBADF for what the engine itself needs: the program did not open it and it would not be there otherwise.
-    #[cold]
     #[inline(never)]
     extern "C" fn known(fd: c_int) -> Answer {
         guarded(|| {
@@ -50,7 +49,9 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
             None
         })
     }
-    if maybe_known(fd) {
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn perhaps(fd: c_int) -> c_int {
         super::cancellation_point();
         let answer = known(fd);
         if answer.ours != 0 {
@@ -59,7 +60,11 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
         // SAFETY: the program's own number.
         let result = unsafe { next::close(fd) };
         swept();
-        return result;
+        result
+    }
+    if maybe_known(fd) {
+        // SAFETY: the program's own number.
+        return unsafe { perhaps(fd) };
     }
     // SAFETY: the program's own number.
     unsafe { next::close(fd) }

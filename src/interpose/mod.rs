@@ -135,7 +135,8 @@ fn cancellation_point() {
 }
 
 /// An interposer for a call whose first argument is a descriptor: one bit decides, then the slow half (an expression that is
-/// evaluated under [`guarded`]), which may still find that the descriptor is not ours.
+/// evaluated under [`guarded`]), which may still find that the descriptor is not ours. Both ways out of the first function
+/// are jumps, so that it has no frame.
 macro_rules! on_our_descriptor {
     ($(
         $(#[$meta:meta])*
@@ -144,17 +145,24 @@ macro_rules! on_our_descriptor {
         $(#[$meta])*
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($fd: c_int $(, $arg: $type)*) -> $ret {
-            #[cold]
             #[inline(never)]
             extern "C" fn ours($fd: c_int $(, $arg: $type)*) -> $crate::interpose::Answer {
                 $crate::interpose::guarded(|| $body)
             }
-            if $crate::engine::maybe_ours($fd) {
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C" fn perhaps($fd: c_int $(, $arg: $type)*) -> $ret {
                 $($crate::interpose::$point();)?
                 let answer = ours($fd $(, $arg)*);
                 if answer.ours != 0 {
                     return $crate::interpose::Returned::returned(answer);
                 }
+                // SAFETY: the program's own arguments, passed on as they are.
+                unsafe { $crate::interpose::next::$name($fd $(, $arg)*) }
+            }
+            if $crate::engine::maybe_ours($fd) {
+                // SAFETY: the program's own arguments.
+                return unsafe { perhaps($fd $(, $arg)*) };
             }
             // SAFETY: the program's own arguments, passed on as they are.
             unsafe { $crate::interpose::next::$name($fd $(, $arg)*) }

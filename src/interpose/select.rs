@@ -18,6 +18,9 @@ use crate::{
     errno::{Errno, Result},
 };
 
+const NO_TIME: *const timespec = ptr::null();
+const NO_MASK: *const sigset_t = ptr::null();
+
 /// A set is an array of words.
 type Word = c_ulong;
 const BITS: usize = Word::BITS as usize;
@@ -364,21 +367,35 @@ unsafe extern "C" fn select(
     unsafe extern "C" fn ours(count: c_int, sets: &[*mut fd_set; 3], timeout: *mut timeval) -> Answer {
         let started = now();
         let time = read_timeval(timeout);
-        let limit = Timeout::Time(if timeout as usize == 0 { 0 as *const timespec } else { &raw const time });
+        let limit = Timeout::Time(if timeout as usize == 0 { NO_TIME } else { &raw const time });
         // SAFETY: the program's own arguments.
-        let answer = unsafe { select_ours(count, sets, &limit, 0 as *const sigset_t) };
+        let answer = unsafe { select_ours(count, sets, &limit, NO_MASK) };
         if answer.ours != 0 {
             write_timeval(timeout, started);
         }
         answer
     }
-    if engine::any_socket() {
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn perhaps(
+        count: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int {
         cancellation_point();
         // SAFETY: the program's own arguments.
         let answer = unsafe { ours(count, &[read, write, except], timeout) };
         if answer.ours != 0 {
             return answer.int();
         }
+        // SAFETY: the program's own arguments.
+        unsafe { next::select(count, read, write, except, timeout) }
+    }
+    if engine::any_socket() {
+        // SAFETY: the program's own arguments.
+        return unsafe { perhaps(count, read, write, except, timeout) };
     }
     // SAFETY: the program's own arguments.
     unsafe { next::select(count, read, write, except, timeout) }
@@ -393,7 +410,16 @@ unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if engine::any_socket() {
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn perhaps(
+        count: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int {
         cancellation_point();
         let limit = Timeout::Time(timeout);
         // SAFETY: the program's own arguments.
@@ -401,6 +427,12 @@ unsafe extern "C" fn pselect(
         if answer.ours != 0 {
             return answer.int();
         }
+        // SAFETY: the program's own arguments.
+        unsafe { next::pselect(count, read, write, except, timeout, mask) }
+    }
+    if engine::any_socket() {
+        // SAFETY: the program's own arguments.
+        return unsafe { perhaps(count, read, write, except, timeout, mask) };
     }
     // SAFETY: the program's own arguments.
     unsafe { next::pselect(count, read, write, except, timeout, mask) }

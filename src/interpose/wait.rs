@@ -26,6 +26,8 @@ use crate::{
     uapi::Socket as _,
 };
 
+const NO_MASK: *const sigset_t = ptr::null();
+
 const SECOND: u64 = 1_000_000_000;
 
 /// What the kernel is asked about ours: as far as the program asks for it.
@@ -458,14 +460,22 @@ fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    if engine::any_socket() && has_ours(fds, count) {
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn perhaps(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
         cancellation_point();
         let limit = Timeout::Milliseconds(timeout);
         // SAFETY: the program's own arguments.
-        let answer = unsafe { poll_ours(fds, count, &limit, ptr::null()) };
+        let answer = unsafe { poll_ours(fds, count, &limit, NO_MASK) };
         if answer.ours != 0 {
             return answer.int();
         }
+        // SAFETY: the program's own arguments.
+        unsafe { next::poll(fds, count, timeout) }
+    }
+    if engine::any_socket() && has_ours(fds, count) {
+        // SAFETY: the program's own arguments.
+        return unsafe { perhaps(fds, count, timeout) };
     }
     // SAFETY: the program's own arguments.
     unsafe { next::poll(fds, count, timeout) }
@@ -473,7 +483,14 @@ unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
-    if engine::any_socket() && has_ours(fds, count) {
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn perhaps(
+        fds: *mut pollfd,
+        count: nfds_t,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int {
         cancellation_point();
         let limit = Timeout::Time(timeout);
         // SAFETY: the program's own arguments.
@@ -481,6 +498,12 @@ unsafe extern "C" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const time
         if answer.ours != 0 {
             return answer.int();
         }
+        // SAFETY: the program's own arguments.
+        unsafe { next::ppoll(fds, count, timeout, mask) }
+    }
+    if engine::any_socket() && has_ours(fds, count) {
+        // SAFETY: the program's own arguments.
+        return unsafe { perhaps(fds, count, timeout, mask) };
     }
     // SAFETY: the program's own arguments.
     unsafe { next::ppoll(fds, count, timeout, mask) }
