@@ -418,7 +418,14 @@ impl Socket {
             return Err(Errno::EINVAL);
         }
         let fd = addr.shared_umem_fd.cast_signed();
-        let other = table::lookup_verified(fd).ok_or(Errno::EBADF)?;
+        let other = table::lookup_verified(fd).ok_or_else(|| {
+            match sys::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, &mut 0i32) {
+                // Another kind of socket.
+                Ok(_) => Errno::ENOPROTOOPT,
+                // EBADF, ENOTSOCK.
+                Err(error) => error,
+            }
+        })?;
         let theirs = other.bound.get().ok_or(Errno::EBADF)?;
         let own_rings = (self.memory.entries(Ring::Fill) != 0, self.memory.entries(Ring::Completion) != 0);
         if Arc::ptr_eq(&theirs.pool.interface, interface) && theirs.pool.queue == addr.queue_id {

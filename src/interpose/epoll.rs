@@ -408,6 +408,8 @@ fn add(epoll: c_int, fd: c_int, found: &engine::SocketRef, event: epoll_event) -
     set.entries.retain(|e| e.fd != fd || e.is_alive());
     set.entries.push(entry);
     set.changed(fd, found);
+    // The kernel polls what is registered, and its poll sends.
+    found.poll_turn();
     Ok(())
 }
 
@@ -432,6 +434,7 @@ fn modify(
     mem::swap(entry, &mut new);
     drop(new);
     set.changed(fd, found);
+    found.poll_turn();
     Some(Ok(()))
 }
 

@@ -23,6 +23,7 @@ mod options;
 mod scratch;
 mod select;
 mod sock;
+mod user;
 mod wait;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

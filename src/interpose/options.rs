@@ -11,12 +11,17 @@ use core::{
 
 use libc::{sockaddr, socklen_t};
 
-use super::{Answer, next, on_our_descriptor, sock};
+use super::{Answer, next, on_our_descriptor, sock, user};
 use crate::{
     config, engine,
     engine::BusyPoll,
     errno::{Errno, Result},
-    uapi::{self, MmapOffsets, Ring, SockaddrXdp, Socket as _, Statistics, UmemReg, select::Side, switch},
+    sys,
+    uapi::{
+        self, MmapOffsets, Ring, SockaddrXdp, Socket as _, Statistics, UmemReg,
+        select::{self, Side},
+        switch,
+    },
 };
 
 const SO_BUSY_POLL_BUDGET: c_int = 70;
@@ -62,23 +67,19 @@ struct Out {
 impl Out {
     /// EFAULT, EINVAL as the kernel checks them.
     fn new(value: *mut c_void, len: *mut socklen_t) -> Result<Out> {
-        // SAFETY: null, or the program's own length.
-        let given = *unsafe { len.as_ref() }.ok_or(Errno::EFAULT)?;
-        let room = usize::try_from(given.cast_signed()).map_err(|_| Errno::EINVAL)?;
+        let given: i32 = user::take(len.cast())?;
+        let room = usize::try_from(given).map_err(|_| Errno::EINVAL)?;
         Ok(Out { value, len, room })
     }
 
     /// Give the first `len` bytes of a plain value, as far as there is room.
     fn put<T: Copy>(&self, value: &T, len: usize) -> Result<usize> {
         let len = len.min(size_of::<T>()).min(self.room);
-        if self.value.is_null() && len > 0 {
-            return Err(Errno::EFAULT);
-        }
-        // SAFETY: the program says that `room` bytes are there, and `value` has `len`.
-        unsafe { ptr::copy_nonoverlapping(ptr::from_ref(value).cast::<u8>(), self.value.cast::<u8>(), len) };
+        let from = ptr::from_ref(value).cast::<u8>();
+        // SAFETY: `value` has `len` bytes.
+        user::copy_out(self.value.cast(), unsafe { core::slice::from_raw_parts(from, len) })?;
         let len = socklen_t::try_from(len).map_err(|_| Errno::EINVAL)?;
-        // SAFETY: not null, see `new`.
-        unsafe { *self.len = len };
+        user::copy_out(self.len.cast(), &len.to_ne_bytes())?;
         Ok(0)
     }
 
@@ -119,11 +120,7 @@ fn taken<T: Copy>(value: *const c_void, len: usize) -> Result<T> {
     if len < size_of::<T>() {
         return Err(Errno::EINVAL);
     }
-    if value.is_null() {
-        return Err(Errno::EFAULT);
-    }
-    // SAFETY: the program says that `len` bytes are there; T is a plain struct of integers.
-    Ok(unsafe { value.cast::<T>().read_unaligned() })
+    user::take(value)
 }
 
 /// `struct xdp_umem_reg` of any age.
@@ -310,10 +307,12 @@ fn address(addr: *const sockaddr, len: socklen_t) -> Result<SockaddrXdp> {
 /// Whether a socket that a program binds to this address stays on the engine.
 fn stays(addr: &SockaddrXdp) -> bool {
     if addr.flags & uapi::XDP_SHARED_UMEM != 0 {
-        // The UMEM is where the socket must be.
-        return c_int::try_from(addr.shared_umem_fd).is_ok_and(|fd| engine::lookup_verified(fd).is_some());
+        // The UMEM is where the socket must be. What is no AF_XDP socket is the engine's to refuse.
+        let fd = addr.shared_umem_fd.cast_signed();
+        return engine::lookup_verified(fd).is_some() || !select::is_xdp_socket(fd);
     }
-    engine::interface_numbered(addr.ifindex).is_some()
+    // A number that no interface has is the engine's to refuse: the socket need not move for that.
+    engine::interface_numbered(addr.ifindex).is_some() || sys::interface_name(addr.ifindex).is_err()
 }
 
 /// What `socket(AF_XDP, kind, protocol)` is told before it makes one.

@@ -11,7 +11,7 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use super::on_our_descriptor;
+use super::{on_our_descriptor, user};
 use crate::{
     engine,
     errno::{Errno, Result},
@@ -53,10 +53,22 @@ fn kick_rx(socket: &engine::Socket, fd: c_int, flags: c_int) -> Result<usize> {
 
 fn transmit(fd: c_int, data: usize, flags: c_int, addr: *const sockaddr, addr_len: socklen_t) -> Option<Result<usize>> {
     let socket = socket_for(fd, data == 0 && addr.is_null())?;
-    if !addr.is_null() && addr_len > ADDRESS_MAX {
-        return Some(Err(Errno::EINVAL));
+    if let Err(error) = check_address(addr, addr_len) {
+        return Some(Err(error));
     }
     Some(kick_tx(&socket, fd, flags))
+}
+
+/// The kernel copies an address before anybody can say that it is not wanted.
+fn check_address(addr: *const sockaddr, len: socklen_t) -> Result<()> {
+    if addr.is_null() || len == 0 {
+        return Ok(());
+    }
+    if len > ADDRESS_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut copy = [0; ADDRESS_MAX as usize];
+    user::copy_in(&mut copy[..len as usize], addr.cast())
 }
 
 fn receive(fd: c_int, data: usize, flags: c_int, addr_len: *mut socklen_t) -> Option<Result<usize>> {
