@@ -479,9 +479,6 @@ impl uapi::Socket for Socket {
     fn map_ring(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping> {
         self.alive()?;
         let mut state = self.state.lock().map_err(|_| Errno::EIO)?;
-        if self.bound.get().is_some() {
-            return Err(Errno::EBUSY);
-        }
         let mapping = self.memory.map(ring, len, at)?;
         state.mapped[ring.index()] = Some((mapping.base().as_ptr().expose_provenance(), len));
         Ok(mapping)

@@ -53,8 +53,8 @@ static MARKS: [AtomicU64; MARKED / 64] = [const { AtomicU64::new(0) }; MARKED / 
 static HIGH: AtomicBool = AtomicBool::new(false);
 
 /// Whether a number may be an epoll instance that watches a socket of ours.
-#[inline(always)]
-pub(super) fn maybe(fd: c_int) -> bool {
+#[inline]
+pub(super) extern "C" fn maybe(fd: c_int) -> bool {
     let number = fd.cast_unsigned() as usize;
     match MARKS.get(number / 64) {
         Some(word) => word.load(Ordering::Relaxed) & 1 << (number % 64) != 0,
@@ -485,7 +485,7 @@ unsafe extern "C" fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut e
     extern "C" fn ours(epoll: c_int, op: c_int, fd: c_int, event: *const epoll_event) -> Answer {
         guarded(|| control(epoll, op, fd, event))
     }
-    if engine::maybe_ours(fd) {
+    if super::maybe_ours(fd) {
         let answer = ours(epoll, op, fd, event);
         if answer.ours != 0 {
             return answer.int();
@@ -674,16 +674,15 @@ impl Waiting {
                 return Plan::failed();
             }
         }
+        if (self.last || self.stepped_back) && got > 0 && full && kept == 0 && self.crowded < 64 {
+            // Perhaps there was no room for others because of what is sifted out: the kernel puts that last the next time.
+            self.crowded += 1;
+            return self.call(Some(0), ptr::null());
+        }
         if mem::take(&mut self.stepped_back) && self.put == 0 {
             self.report(self.room);
         }
         if self.last {
-            // Perhaps there was no room for others because of what is sifted out: level-triggered, the kernel puts that last
-            // the next time.
-            if got > 0 && full && kept == 0 && self.crowded < 64 {
-                self.crowded += 1;
-                return self.call(Some(0), ptr::null());
-            }
             return Plan::answer(self.put);
         }
         if self.put < self.room {

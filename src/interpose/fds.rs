@@ -8,7 +8,7 @@
 
 use core::ffi::{c_int, c_uint, c_ulong};
 
-use super::{Answer, SavedErrno, epoll, guard, guarded, next};
+use super::{Answer, SavedErrno, any_socket, epoll, guard, guarded, next};
 use crate::{
     engine,
     errno::{Errno, Result},
@@ -18,8 +18,8 @@ use crate::{
 const HIGHEST: c_uint = 1 << 20;
 
 /// Whether a number means anything to us.
-#[inline(always)]
-fn maybe_known(fd: c_int) -> bool {
+#[inline]
+extern "C" fn maybe_known(fd: c_int) -> bool {
     engine::maybe_ours(fd) || epoll::maybe(fd)
 }
 
@@ -122,7 +122,7 @@ const CLOSE_RANGE_UNSHARE: c_int = 2;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if engine::any_socket() {
+    if any_socket() {
         let answer = close_known(first, last, flags);
         if answer.ours != 0 {
             return answer.int();
@@ -134,7 +134,7 @@ unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn closefrom(first: c_int) {
-    if engine::any_socket() && close_known(first.max(0).cast_unsigned(), c_uint::MAX, 0).value == 0 {
+    if any_socket() && close_known(first.max(0).cast_unsigned(), c_uint::MAX, 0).value == 0 {
         return;
     }
     // Also where the kernel has no close_range: libc knows another way.
@@ -207,8 +207,8 @@ unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     after_dup2(fd, unsafe { next::dup3(fd, to, flags) })
 }
 
-#[inline(always)]
-fn duplicates(command: c_int) -> bool {
+#[inline]
+extern "C" fn duplicates(command: c_int) -> bool {
     command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC
 }
 

@@ -205,8 +205,8 @@ fn put_name(name: &str, room: &mut [c_char; libc::IFNAMSIZ]) -> Result<()> {
 }
 
 /// Whether a request is one of those answered here.
-#[inline(always)]
-fn asks_about_interface(request: c_ulong) -> bool {
+#[inline]
+extern "C" fn asks_about_interface(request: c_ulong) -> bool {
     // One compare for all other requests.
     request.wrapping_sub(SIOCGIFNAME) <= SIOCETHTOOL - SIOCGIFNAME
         && matches!(
@@ -237,7 +237,7 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
             if asks_about_interface(request) { interface_ioctl(request, argument) } else { None }
         })
     }
-    if engine::maybe_ours(fd) || asks_about_interface(request) {
+    if super::maybe_ours(fd) || asks_about_interface(request) {
         let answer = ours(fd, request, argument);
         if answer.ours != 0 {
             return answer.int();

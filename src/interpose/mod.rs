@@ -9,8 +9,9 @@
 //! - No version node: a preloaded `sendto@@SOME_NODE` is ignored by programs that ask for `sendto@GLIBC_2.2.5`.
 //! - Nothing of ours is called by libc's name for it: that would come back here. `crate::sys` or `next`.
 //! - While a call that may be cancelled (a pthread cancellation point) runs in the next definition, no frame of ours on the
-//!   stack may need clean-up: the unwinder cannot pass a frame that has some. Slow halves are `extern "C"` so that their
-//!   callers have none, and calls that sleep keep what they hold in plain memory, with a cancellation handler.
+//!   stack may need clean-up: the unwinder cannot pass a frame that has some. A call of a Rust function, which might panic,
+//!   is enough for that in an unoptimised build. So these frames call `extern "C"` functions only, however small, and calls
+//!   that sleep keep what they hold in plain memory, with a cancellation handler.
 #![cfg(not(loom))]
 
 mod epoll;
@@ -68,7 +69,8 @@ impl Answer {
 
     /// The value as an `int`.
     #[expect(clippy::cast_possible_truncation, reason = "calls that return int answer with small numbers or -1")]
-    fn int(self) -> i32 {
+    #[inline]
+    extern "C" fn int(self) -> i32 {
         self.value as i32
     }
 }
@@ -90,17 +92,19 @@ impl SavedErrno {
 
 /// The type that an interposed call returns.
 trait Returned {
-    fn returned(answer: Answer) -> Self;
+    extern "C" fn returned(answer: Answer) -> Self;
 }
 
 impl Returned for isize {
-    fn returned(answer: Answer) -> isize {
+    #[inline]
+    extern "C" fn returned(answer: Answer) -> isize {
         answer.value
     }
 }
 
 impl Returned for i32 {
-    fn returned(answer: Answer) -> i32 {
+    #[inline]
+    extern "C" fn returned(answer: Answer) -> i32 {
         answer.int()
     }
 }
@@ -124,10 +128,22 @@ fn guarded(body: impl FnOnce() -> Option<Result<usize>>) -> Answer {
     guard(Answer { value: -1, ours: 1 }, || Answer::maybe(body()))
 }
 
+/// Whether a descriptor may be ours.
+#[inline]
+extern "C" fn maybe_ours(fd: core::ffi::c_int) -> bool {
+    crate::engine::maybe_ours(fd)
+}
+
+/// Whether the program has, or had, any socket of ours.
+#[inline]
+extern "C" fn any_socket() -> bool {
+    crate::engine::any_socket()
+}
+
 /// As every cancellation point of POSIX: end the thread here if it was cancelled. Called by an interposer itself before its
 /// slow half, while no frame of ours needs clean-up.
 #[inline(always)]
-fn cancellation_point() {
+extern "C" fn cancellation_point() {
     unsafe extern "C" {
         fn pthread_testcancel();
     }
@@ -161,7 +177,7 @@ macro_rules! on_our_descriptor {
                 // SAFETY: the program's own arguments, passed on as they are.
                 unsafe { $crate::interpose::next::$name($fd $(, $arg)*) }
             }
-            if $crate::engine::maybe_ours($fd) {
+            if $crate::interpose::maybe_ours($fd) {
                 // SAFETY: the program's own arguments.
                 return unsafe { perhaps($fd $(, $arg)*) };
             }

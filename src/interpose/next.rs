@@ -35,15 +35,15 @@ struct Slot {
 unsafe impl Sync for Slot {}
 
 impl Slot {
-    #[inline(always)]
-    fn get(&self) -> *mut c_void {
+    #[inline]
+    extern "C" fn get(&self) -> *mut c_void {
         // Relaxed: the pointer leads to code, which was there before any thread of ours.
         self.pointer.load(Ordering::Relaxed)
     }
 
     /// Find the next definition and keep it.
     #[cold]
-    fn resolve(&self) -> *mut c_void {
+    extern "C" fn resolve(&self) -> *mut c_void {
         // SAFETY: a NUL-terminated name.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         let found = if found.is_null() {
@@ -64,7 +64,7 @@ macro_rules! next {
         $(
             /// The next definition of the name.
             #[inline(always)]
-            pub(in crate::interpose) unsafe fn $name($($arg: $type),*) $(-> $ret)? {
+            pub(in crate::interpose) unsafe extern "C" fn $name($($arg: $type),*) $(-> $ret)? {
                 let next = slots::$name.get();
                 // SAFETY: the slot holds `first`, `direct` or libc's function, all of this type.
                 let next = unsafe { core::mem::transmute::<*mut c_void, lookups::$name::Function>(next) };

@@ -9,14 +9,11 @@ use core::{
 use libc::{fd_set, sigset_t, timespec, timeval};
 
 use super::{
-    Answer, SavedErrno, cancellation_point, guard, next,
+    Answer, SavedErrno, any_socket, cancellation_point, guard, next,
     scratch::Scratch,
     wait::{self, _pthread_cleanup_pop, _pthread_cleanup_push, Deadline, Handler, Members, Timeout},
 };
-use crate::{
-    engine,
-    errno::{Errno, Result},
-};
+use crate::errno::{Errno, Result};
 
 const NO_TIME: *const timespec = ptr::null();
 const NO_MASK: *const sigset_t = ptr::null();
@@ -101,7 +98,7 @@ impl Selecting {
                 rest &= rest - 1;
                 let number = at * BITS + bit;
                 let fd = c_int::try_from(number).map_err(|_| Errno::EINVAL)?;
-                if !engine::maybe_ours(fd) {
+                if !super::maybe_ours(fd) {
                     continue;
                 }
                 let asked = words.iter().zip(KINDS).filter(|(word, _)| **word & (1 << bit) != 0);
@@ -393,7 +390,7 @@ unsafe extern "C" fn select(
         // SAFETY: the program's own arguments.
         unsafe { next::select(count, read, write, except, timeout) }
     }
-    if engine::any_socket() {
+    if any_socket() {
         // SAFETY: the program's own arguments.
         return unsafe { perhaps(count, read, write, except, timeout) };
     }
@@ -430,7 +427,7 @@ unsafe extern "C" fn pselect(
         // SAFETY: the program's own arguments.
         unsafe { next::pselect(count, read, write, except, timeout, mask) }
     }
-    if engine::any_socket() {
+    if any_socket() {
         // SAFETY: the program's own arguments.
         return unsafe { perhaps(count, read, write, except, timeout, mask) };
     }

@@ -17,7 +17,7 @@ use core::{
 
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
-use super::{Answer, SavedErrno, cancellation_point, guard, next, scratch::Scratch};
+use super::{Answer, SavedErrno, any_socket, cancellation_point, guard, next, scratch::Scratch};
 use crate::{
     engine,
     errno::{Errno, Result},
@@ -449,7 +449,7 @@ unsafe extern "C" fn poll_ours(fds: *mut pollfd, count: nfds_t, timeout: &Timeou
 
 /// Whether any entry may be ours.
 #[inline]
-fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
+extern "C" fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
     if fds.is_null() {
         return false;
     }
@@ -473,7 +473,7 @@ unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_
         // SAFETY: the program's own arguments.
         unsafe { next::poll(fds, count, timeout) }
     }
-    if engine::any_socket() && has_ours(fds, count) {
+    if any_socket() && has_ours(fds, count) {
         // SAFETY: the program's own arguments.
         return unsafe { perhaps(fds, count, timeout) };
     }
@@ -501,7 +501,7 @@ unsafe extern "C" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const time
         // SAFETY: the program's own arguments.
         unsafe { next::ppoll(fds, count, timeout, mask) }
     }
-    if engine::any_socket() && has_ours(fds, count) {
+    if any_socket() && has_ours(fds, count) {
         // SAFETY: the program's own arguments.
         return unsafe { perhaps(fds, count, timeout, mask) };
     }
@@ -510,13 +510,13 @@ unsafe extern "C" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const time
 }
 
 /// Whether the array is as long as the program says; if not libc's own ends the program.
-fn fits(count: nfds_t, room: size_t) -> bool {
+extern "C" fn fits(count: nfds_t, room: size_t) -> bool {
     usize::try_from(count).is_ok_and(|count| count <= room / size_of::<pollfd>())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int {
-    if engine::any_socket() && fits(count, room) {
+    if any_socket() && fits(count, room) {
         // SAFETY: the program's own arguments.
         return unsafe { poll(fds, count, timeout) };
     }
@@ -532,7 +532,7 @@ unsafe extern "C" fn __ppoll_chk(
     mask: *const sigset_t,
     room: size_t,
 ) -> c_int {
-    if engine::any_socket() && fits(count, room) {
+    if any_socket() && fits(count, room) {
         // SAFETY: the program's own arguments.
         return unsafe { ppoll(fds, count, timeout, mask) };
     }
