@@ -1,0 +1,102 @@
+//! Protects what a C program sees of the interposed calls: those that are not about AF_XDP pass as if the library were not
+//! there, and waits and descriptor numbers behave around an engine socket as around one of the kernel's.
+//!
+//! The C programs are in `tests/interpose/`. Each is compiled here and run with the library preloaded.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::OnceLock,
+};
+
+/// The shared library that cargo built along with this test.
+fn library() -> PathBuf {
+    let mut folder = std::env::current_exe().expect("this program has a path");
+    folder.pop();
+    let library = folder.join("libslipring.so");
+    assert!(library.exists(), "cargo builds {} with the tests", library.display());
+    library
+}
+
+/// A folder for the programs of this run.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("interpose");
+        fs::create_dir_all(&folder).expect("a folder in cargo's target directory");
+        folder
+    })
+}
+
+/// Compile `tests/interpose/NAME.c`.
+fn program(name: &str, flags: &[&str]) -> PathBuf {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interpose");
+    let to = folder().join(format!("{name}{}", flags.concat().replace(['-', '='], "_")));
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut command = Command::new(compiler);
+    command.args(["-g", "-Wall", "-Wextra", "-Werror", "-pthread"]).args(flags);
+    let status = command.arg(sources.join(format!("{name}.c"))).arg("-o").arg(&to).status().expect("a C compiler");
+    assert!(status.success(), "{name}.c compiles");
+    to
+}
+
+/// Run a program, with the library and the devices or without both.
+fn run(program: &Path, devices: Option<&str>, preload: bool) -> Output {
+    let mut command = Command::new(program);
+    command.env_remove("SLIPRING_DEVICES").env_remove("LD_PRELOAD");
+    if preload {
+        command.env("LD_PRELOAD", library());
+    }
+    if let Some(devices) = devices {
+        command.env("SLIPRING_DEVICES", devices);
+    }
+    let output = command.output().expect("the program starts");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}: {}\n{out}{err}", program.display(), output.status);
+    output
+}
+
+#[test]
+fn calls_that_are_not_about_af_xdp_pass() {
+    for flags in [&["-O0"][..], &["-O2", "-D_FORTIFY_SOURCE=2"]] {
+        let program = program("passthrough", flags);
+        run(&program, None, false);
+        for devices in [None, Some("xdp0=loop")] {
+            let output = run(&program, devices, true);
+            assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
+#[test]
+fn c13_waits_tell_the_truth_sleep_wake_and_are_cancelled() {
+    run(&program("waits", &["-O1"]), Some("loop0=loop loop1=loop"), true);
+}
+
+#[test]
+fn descriptor_numbers_are_the_programs() {
+    run(&program("numbers", &["-O1"]), Some("loop0=loop"), true);
+}
+
+/// Commands that move descriptors, fork, and wait for each other all the time.
+#[test]
+fn a_shell_works_under_the_library() {
+    let script = r#"
+        set -e
+        f=$(mktemp)
+        exec 5> "$f" 6< "$f"
+        seq 1000 | while read -r n; do echo "$n"; done | sort -n | tail -1 >&5
+        read -r last <&6
+        [ "$last" = 1000 ]
+        (sleep 0.1; echo late >&5) & wait
+        read -r last <&6
+        [ "$last" = late ]
+        exec 5>&- 6<&-
+        rm "$f"
+        timeout 5 cat /dev/null
+    "#;
+    let mut command = Command::new("sh");
+    let output = command.args(["-c", script]).env("LD_PRELOAD", library()).output().expect("a shell");
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
