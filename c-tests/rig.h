@@ -201,6 +201,12 @@ static inline uint32_t ring_pending(const struct xsk_ring_prod *ring)
 	return __atomic_load_n(ring->producer, __ATOMIC_ACQUIRE) - __atomic_load_n(ring->consumer, __ATOMIC_ACQUIRE);
 }
 
+/* Entries that are in a consumer ring now. (xsk_cons_nb_avail looks again only when it knows of none.) */
+static inline uint32_t ring_entries(const struct xsk_ring_cons *ring)
+{
+	return __atomic_load_n(ring->producer, __ATOMIC_ACQUIRE) - __atomic_load_n(ring->consumer, __ATOMIC_ACQUIRE);
+}
+
 static inline uint32_t take_completions(struct xsk_ring_cons *comp, uint64_t *addrs, uint32_t max)
 {
 	uint32_t idx = 0, n = xsk_ring_cons__peek(comp, max, &idx);
