@@ -307,9 +307,10 @@ TEST(shared_umem)
 	EQ(set_ring(third, XDP_UMEM_COMPLETION_RING, RING), 0, "completion ring");
 	EQ(bind_to(third, A, 0, XDP_SHARED_UMEM, r.fd), -EINVAL, "rings of its own on the same queue");
 	close(third);
-	/* The first one goes; the second lives. */
+	/* The first one goes, and the UMEM's memory with it. The kernel holds the pages and the second one lives; the engine
+	 * cannot hold them, so there it is finished. */
 	raw_close(&r);
-	EQ(kick_fd(second), 0, "kick");
+	EQ(kick_fd(second), on_kernel() ? 0 : ENXIO, "kick");
 	munmap(tx.base, tx.length);
 	close(second);
 	close(pipes[0]);

@@ -22,8 +22,8 @@ pub(super) struct Pool {
     pub(super) queue: u32,
     pub(super) fill: SharedConsumer,
     pub(super) completion: SharedProducer<u64>,
-    /// Chunks taken from the fill ring for frames that then found the RX ring full. They are used before the fill ring,
-    /// as the kernel does. The count is looked at without the lock.
+    /// Chunks taken from the fill ring for a frame of several that then got too few. They are used before the fill ring.
+    /// The count is looked at without the lock.
     spare: Mutex<Vec<u64>>,
     spares: AtomicU32,
     /// Keeps the two rings mapped.
@@ -84,11 +84,6 @@ impl Pool {
         let Ok(mut spare) = self.spare.lock() else { return };
         spare.extend_from_slice(chunks);
         self.spares.store(u32::try_from(spare.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
-    }
-
-    /// Whether a chunk is kept for the next frame.
-    pub(super) fn has_spare(&self) -> bool {
-        self.spares.load(Ordering::Relaxed) != 0
     }
 
     /// Free chunks now.

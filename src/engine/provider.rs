@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     errno::{Errno, Result},
+    sys,
     uapi::{self, Program, Provider},
 };
 
@@ -49,8 +50,13 @@ impl Provider for Engine {
     }
 
     fn update_map(&self, map_fd: RawFd, queue: u32, socket: &dyn uapi::Socket) -> Result<()> {
-        // A map of the kernel cannot hold an engine socket: the kernel's own answer for a descriptor of another kind.
-        map_update(map_fd, queue, Some(socket.fd())).unwrap_or(Err(Errno::EOPNOTSUPP))
+        map_update(map_fd, queue, Some(socket.fd())).unwrap_or_else(|| {
+            sys::identity(map_fd)?;
+            // A map of the kernel cannot hold an engine socket: its own answer for a descriptor of another kind.
+            let is_map = std::fs::read_link(format!("/proc/self/fd/{map_fd}"))
+                .is_ok_and(|link| link.as_os_str() == "anon_inode:bpf-map");
+            Err(if is_map { Errno::EOPNOTSUPP } else { Errno::EINVAL })
+        })
     }
 }
 
