@@ -30,13 +30,14 @@ fn folder() -> &'static Path {
 }
 
 /// Compile `tests/interpose/NAME.c`.
-fn program(name: &str, flags: &[&str]) -> PathBuf {
+fn program(name: &str, flags: &[&str], libraries: &[&str]) -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interpose");
     let to = folder().join(format!("{name}{}", flags.concat().replace(['-', '='], "_")));
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let mut command = Command::new(compiler);
     command.args(["-g", "-Wall", "-Wextra", "-Werror", "-pthread"]).args(flags);
-    let status = command.arg(sources.join(format!("{name}.c"))).arg("-o").arg(&to).status().expect("a C compiler");
+    command.arg(sources.join(format!("{name}.c"))).args(libraries).arg("-o").arg(&to);
+    let status = command.status().expect("a C compiler");
     assert!(status.success(), "{name}.c compiles");
     to
 }
@@ -60,7 +61,7 @@ fn run(program: &Path, devices: Option<&str>, preload: bool) -> Output {
 #[test]
 fn calls_that_are_not_about_af_xdp_pass() {
     for flags in [&["-O0"][..], &["-O2", "-D_FORTIFY_SOURCE=2"]] {
-        let program = program("passthrough", flags);
+        let program = program("passthrough", flags, &[]);
         run(&program, None, false);
         for devices in [None, Some("xdp0=loop")] {
             let output = run(&program, devices, true);
@@ -71,12 +72,25 @@ fn calls_that_are_not_about_af_xdp_pass() {
 
 #[test]
 fn c13_waits_tell_the_truth_sleep_wake_and_are_cancelled() {
-    run(&program("waits", &["-O1"]), Some("loop0=loop loop1=loop"), true);
+    run(&program("waits", &["-O1"], &[]), Some("loop0=loop loop1=loop"), true);
 }
 
 #[test]
 fn descriptor_numbers_are_the_programs() {
-    run(&program("numbers", &["-O1"]), Some("loop0=loop"), true);
+    run(&program("numbers", &["-O1"], &[]), Some("loop0=loop"), true);
+}
+
+/// There the next definition is the system call itself. Without heap-guard: libc.a has free() in the same object as malloc().
+#[cfg(not(feature = "heap-guard"))]
+#[test]
+fn a_fully_static_program_is_served() {
+    let archive = library().with_extension("a");
+    let archive = archive.to_str().expect("a path in UTF-8");
+    for (name, devices) in
+        [("passthrough", None), ("waits", Some("loop0=loop loop1=loop")), ("numbers", Some("loop0=loop"))]
+    {
+        run(&program(name, &["-static"], &[archive]), devices, false);
+    }
 }
 
 /// Commands that move descriptors, fork, and wait for each other all the time.

@@ -105,8 +105,13 @@ extern "C" fn map_ours(
     })
 }
 
-/// What both forms of `mmap` do before the kernel gets to see the call.
-#[inline(always)]
+/// Whether an `mmap` is anything to us.
+#[inline]
+extern "C" fn maybe_map(flags: c_int, fd: c_int) -> bool {
+    (flags & libc::MAP_FIXED != 0 && engine::any_umem()) || (flags & libc::MAP_ANONYMOUS == 0 && engine::maybe_ours(fd))
+}
+
+/// What both forms of `mmap` do before the kernel gets to see such a call.
 fn map(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off64_t) -> Answer {
     if flags & libc::MAP_FIXED != 0 && engine::any_umem() {
         going(addr as usize, len);
@@ -117,38 +122,47 @@ fn map(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, off
     Answer::NOT_OURS
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mmap(
-    addr: *mut c_void,
-    len: size_t,
-    prot: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: off_t,
-) -> *mut c_void {
-    let answer = map(addr, len, prot, flags, fd, offset.into());
-    if answer.ours != 0 {
-        return answer.value as *mut c_void;
-    }
-    // SAFETY: the program's own arguments.
-    unsafe { next::mmap(addr, len, prot, flags, fd, offset) }
+macro_rules! mmap {
+    ($($name:ident, $offset:ty;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            addr: *mut c_void,
+            len: size_t,
+            prot: c_int,
+            flags: c_int,
+            fd: c_int,
+            offset: $offset,
+        ) -> *mut c_void {
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C" fn perhaps(
+                addr: *mut c_void,
+                len: size_t,
+                prot: c_int,
+                flags: c_int,
+                fd: c_int,
+                offset: $offset,
+            ) -> *mut c_void {
+                let answer = map(addr, len, prot, flags, fd, offset.into());
+                if answer.ours != 0 {
+                    return answer.value as *mut c_void;
+                }
+                // SAFETY: the program's own arguments.
+                unsafe { next::$name(addr, len, prot, flags, fd, offset) }
+            }
+            if maybe_map(flags, fd) {
+                // SAFETY: the program's own arguments.
+                return unsafe { perhaps(addr, len, prot, flags, fd, offset) };
+            }
+            // SAFETY: the program's own arguments.
+            unsafe { next::$name(addr, len, prot, flags, fd, offset) }
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mmap64(
-    addr: *mut c_void,
-    len: size_t,
-    prot: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: off64_t,
-) -> *mut c_void {
-    let answer = map(addr, len, prot, flags, fd, offset);
-    if answer.ours != 0 {
-        return answer.value as *mut c_void;
-    }
-    // SAFETY: the program's own arguments.
-    unsafe { next::mmap64(addr, len, prot, flags, fd, offset) }
+mmap! {
+    mmap, off_t;
+    mmap64, off64_t;
 }
 
 #[unsafe(no_mangle)]

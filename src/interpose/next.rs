@@ -128,18 +128,47 @@ macro_rules! call {
     };
 }
 
+/// [`call!`] for a cancellation point, as libc's own does it: while the call lasts, cancellation takes effect at once.
+macro_rules! point {
+    ($number:ident, $($arg:expr),*) => {{
+        let before = asynchronous();
+        let result = call!($number, $($arg),*);
+        deferred(before);
+        result
+    }};
+}
+
+unsafe extern "C" {
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Let cancellation take effect at once; a thread that was cancelled already ends here. Returns how it was.
+extern "C" fn asynchronous() -> c_int {
+    const ASYNCHRONOUS: c_int = 1;
+    let mut before = 0;
+    // SAFETY: the thread makes one system call and then sets it back; our frames need no clean-up.
+    unsafe { pthread_setcanceltype(ASYNCHRONOUS, &raw mut before) };
+    before
+}
+
+extern "C" fn deferred(before: c_int) {
+    let mut unused = 0;
+    // SAFETY: what `asynchronous` returned.
+    unsafe { pthread_setcanceltype(before, &raw mut unused) };
+}
+
 /// Size of the kernel's signal set.
 const MASK: size_t = 8;
 
-fn ppoll_call(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+extern "C" fn ppoll_call(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
     // The kernel writes the rest of the time back, libc does not.
     // SAFETY: null, or the program's own timespec.
     let mut time = unsafe { timeout.as_ref() }.copied();
     let time = time.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
-    call!(SYS_ppoll, fds, count, time, mask, MASK)
+    point!(SYS_ppoll, fds, count, time, mask, MASK)
 }
 
-fn select_call(
+extern "C" fn select_call(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -151,7 +180,7 @@ fn select_call(
     let timeout = unsafe { timeout.as_mut() };
     let mut time = timeout.as_ref().map(|t| timespec { tv_sec: t.tv_sec, tv_nsec: t.tv_usec * 1000 });
     let at = time.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
-    let ready = call!(SYS_pselect6, count, read, write, except, at, ptr::null::<c_void>());
+    let ready = point!(SYS_pselect6, count, read, write, except, at, ptr::null::<c_void>());
     if let (Some(timeout), Some(left)) = (timeout, time) {
         *timeout = timeval { tv_sec: left.tv_sec, tv_usec: left.tv_nsec / 1000 };
     }
@@ -168,6 +197,14 @@ fn mmap_call(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_in
     }
 }
 
+extern "C" fn fcntl_call(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    if command == libc::F_SETLKW || command == libc::F_OFD_SETLKW {
+        point!(SYS_fcntl, fd, command, argument)
+    } else {
+        call!(SYS_fcntl, fd, command, argument)
+    }
+}
+
 /// What the fortified calls check: end the program if the buffer that its compiler knows is too small.
 fn fits(len: size_t, room: size_t) {
     if len > room {
@@ -178,40 +215,40 @@ fn fits(len: size_t, room: size_t) {
 
 next! {
     fn sendto(fd: c_int, data: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t) -> ssize_t
-        = call!(SYS_sendto, fd, data, len, flags, addr, addr_len);
+        = point!(SYS_sendto, fd, data, len, flags, addr, addr_len);
     fn send(fd: c_int, data: *const c_void, len: size_t, flags: c_int) -> ssize_t
-        = call!(SYS_sendto, fd, data, len, flags, ptr::null::<c_void>(), 0);
-    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = call!(SYS_sendmsg, fd, message, flags);
+        = point!(SYS_sendto, fd, data, len, flags, ptr::null::<c_void>(), 0);
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = point!(SYS_sendmsg, fd, message, flags);
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int
-        = call!(SYS_sendmmsg, fd, messages, count, flags);
-    fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t = call!(SYS_write, fd, data, len);
-    fn writev(fd: c_int, iov: *const libc::iovec, count: c_int) -> ssize_t = call!(SYS_writev, fd, iov, count);
+        = point!(SYS_sendmmsg, fd, messages, count, flags);
+    fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t = point!(SYS_write, fd, data, len);
+    fn writev(fd: c_int, iov: *const libc::iovec, count: c_int) -> ssize_t = point!(SYS_writev, fd, iov, count);
     fn recvfrom(fd: c_int, data: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t
-        = call!(SYS_recvfrom, fd, data, len, flags, addr, addr_len);
+        = point!(SYS_recvfrom, fd, data, len, flags, addr, addr_len);
     fn recv(fd: c_int, data: *mut c_void, len: size_t, flags: c_int) -> ssize_t
-        = call!(SYS_recvfrom, fd, data, len, flags, ptr::null::<c_void>(), ptr::null::<c_void>());
-    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = call!(SYS_recvmsg, fd, message, flags);
+        = point!(SYS_recvfrom, fd, data, len, flags, ptr::null::<c_void>(), ptr::null::<c_void>());
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = point!(SYS_recvmsg, fd, message, flags);
     fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int
-        = call!(SYS_recvmmsg, fd, messages, count, flags, timeout);
-    fn read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t = call!(SYS_read, fd, data, len);
-    fn readv(fd: c_int, iov: *const libc::iovec, count: c_int) -> ssize_t = call!(SYS_readv, fd, iov, count);
+        = point!(SYS_recvmmsg, fd, messages, count, flags, timeout);
+    fn read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t = point!(SYS_read, fd, data, len);
+    fn readv(fd: c_int, iov: *const libc::iovec, count: c_int) -> ssize_t = point!(SYS_readv, fd, iov, count);
     fn __recv_chk(fd: c_int, data: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t = {
         fits(len, room);
-        call!(SYS_recvfrom, fd, data, len, flags, ptr::null::<c_void>(), ptr::null::<c_void>())
+        point!(SYS_recvfrom, fd, data, len, flags, ptr::null::<c_void>(), ptr::null::<c_void>())
     };
     fn __recvfrom_chk(fd: c_int, data: *mut c_void, len: size_t, room: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t = {
         fits(len, room);
-        call!(SYS_recvfrom, fd, data, len, flags, addr, addr_len)
+        point!(SYS_recvfrom, fd, data, len, flags, addr, addr_len)
     };
     fn __read_chk(fd: c_int, data: *mut c_void, len: size_t, room: size_t) -> ssize_t = {
         fits(len, room);
-        call!(SYS_read, fd, data, len)
+        point!(SYS_read, fd, data, len)
     };
 
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = {
         let time = timespec { tv_sec: (timeout / 1000).into(), tv_nsec: c_long::from(timeout % 1000) * 1_000_000 };
         let time = if timeout < 0 { ptr::null() } else { &raw const time };
-        call!(SYS_ppoll, fds, count, time, ptr::null::<c_void>(), MASK)
+        point!(SYS_ppoll, fds, count, time, ptr::null::<c_void>(), MASK)
     };
     fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int
         = ppoll_call(fds, count, timeout, mask);
@@ -233,7 +270,7 @@ next! {
         let mut time = unsafe { timeout.as_ref() }.copied();
         let time = time.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         let mask = (mask, MASK);
-        call!(SYS_pselect6, count, read, write, except, time, &raw const mask)
+        point!(SYS_pselect6, count, read, write, except, time, &raw const mask)
     };
     fn epoll_create(size: c_int) -> c_int = {
         if size <= 0 { Errno::EINVAL.set(); -1 } else { call!(SYS_epoll_create1, 0) }
@@ -241,11 +278,11 @@ next! {
     fn epoll_create1(flags: c_int) -> c_int = call!(SYS_epoll_create1, flags);
     fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int = call!(SYS_epoll_ctl, epoll, op, fd, event);
     fn epoll_wait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int
-        = call!(SYS_epoll_pwait, epoll, events, count, timeout, ptr::null::<c_void>(), MASK);
+        = point!(SYS_epoll_pwait, epoll, events, count, timeout, ptr::null::<c_void>(), MASK);
     fn epoll_pwait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int
-        = call!(SYS_epoll_pwait, epoll, events, count, timeout, mask, MASK);
+        = point!(SYS_epoll_pwait, epoll, events, count, timeout, mask, MASK);
     fn epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int
-        = call!(SYS_epoll_pwait2, epoll, events, count, timeout, mask, MASK);
+        = point!(SYS_epoll_pwait2, epoll, events, count, timeout, mask, MASK);
 
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int
         = call!(SYS_getsockopt, fd, level, name, value, len);
@@ -254,15 +291,15 @@ next! {
     fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int = call!(SYS_getsockname, fd, addr, len);
     fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int = call!(SYS_getpeername, fd, addr, len);
     fn shutdown(fd: c_int, how: c_int) -> c_int = call!(SYS_shutdown, fd, how);
-    fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int = call!(SYS_connect, fd, addr, len);
+    fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int = point!(SYS_connect, fd, addr, len);
     fn listen(fd: c_int, backlog: c_int) -> c_int = call!(SYS_listen, fd, backlog);
-    fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int = call!(SYS_accept4, fd, addr, len, 0);
-    fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int = call!(SYS_accept4, fd, addr, len, flags);
+    fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int = point!(SYS_accept4, fd, addr, len, 0);
+    fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int = point!(SYS_accept4, fd, addr, len, flags);
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int = call!(SYS_socket, domain, kind, protocol);
     fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int = call!(SYS_bind, fd, addr, len);
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = call!(SYS_ioctl, fd, request, argument);
 
-    fn close(fd: c_int) -> c_int = call!(SYS_close, fd);
+    fn close(fd: c_int) -> c_int = point!(SYS_close, fd);
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = call!(SYS_close_range, first, last, flags);
     fn closefrom(first: c_int) = {
         // SAFETY: no pointers.
@@ -279,8 +316,8 @@ next! {
         }
     };
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int = call!(SYS_dup3, fd, to, flags);
-    fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int = call!(SYS_fcntl, fd, command, argument);
-    fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int = call!(SYS_fcntl, fd, command, argument);
+    fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int = fcntl_call(fd, command, argument);
+    fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int = fcntl_call(fd, command, argument);
 
     fn mmap(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void
         = mmap_call(addr, len, prot, flags, fd, offset.into());
