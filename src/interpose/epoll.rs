@@ -45,6 +45,7 @@ const EPOLLEXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 const WITH_EXCLUSIVE: u32 =
     EPOLLIN | EPOLLOUT | (libc::EPOLLERR | libc::EPOLLHUP) as u32 | EPOLLET | EPOLLEXCLUSIVE | 1 << 29;
 /// Most events of one call, `INT_MAX / sizeof(struct epoll_event)`.
+#[expect(clippy::cast_possible_truncation, reason = "12 or 16")]
 const EVENTS_MAX: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
 
 /// Numbers below this have a bit in [`MARKS`]; of higher ones there is one flag.
@@ -776,8 +777,10 @@ unsafe extern "C" fn wait_ours(
     let state = &raw mut state;
     #[expect(clippy::ptr_as_ptr, reason = "a method would be a call of a Rust function in an unoptimised build")]
     let state = state as *mut Waiting;
+    #[expect(clippy::ptr_as_ptr, reason = "as above")]
+    let argument = state as *mut c_void;
     // SAFETY: popped below; the state is initialised, and lives as long.
-    unsafe { _pthread_cleanup_push(&raw mut handler, release, state as *mut c_void) };
+    unsafe { _pthread_cleanup_push(&raw mut handler, release, argument) };
     while plan.done == 0 {
         let result = if plan.precise == 0 {
             // SAFETY: the program's own array, which has room for `room`.

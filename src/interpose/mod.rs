@@ -80,13 +80,17 @@ struct SavedErrno(i32);
 
 impl SavedErrno {
     fn save() -> SavedErrno {
-        // SAFETY: the calling thread's own errno.
-        SavedErrno(unsafe { *libc::__errno_location() })
+        // SAFETY: no preconditions.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: the calling thread's own.
+        SavedErrno(unsafe { *errno })
     }
 
     fn restore(&self) {
-        // SAFETY: the calling thread's own errno.
-        unsafe { *libc::__errno_location() = self.0 }
+        // SAFETY: no preconditions.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: the calling thread's own.
+        unsafe { *errno = self.0 }
     }
 }
 

@@ -124,8 +124,15 @@ macro_rules! next {
 macro_rules! call {
     ($number:ident, $($arg:expr),*) => {
         // SAFETY: the program's own arguments, which the kernel checks.
-        Returned::returned(Answer::new(unsafe { syscall(libc::$number, $($arg),*) as isize }))
+        Returned::returned(word(unsafe { syscall(libc::$number, $($arg),*) }))
     };
+}
+
+/// What a system call returned, which is a word.
+#[expect(clippy::cast_possible_truncation, reason = "a C long is as wide as a pointer here")]
+#[inline]
+extern "C" fn word(value: c_long) -> Answer {
+    Answer { value: value as isize, ours: 1 }
 }
 
 /// [`call!`] for a cancellation point, as libc's own does it: while the call lasts, cancellation takes effect at once.
@@ -320,7 +327,7 @@ next! {
     fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int = fcntl_call(fd, command, argument);
 
     fn mmap(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void
-        = mmap_call(addr, len, prot, flags, fd, offset.into());
+        = mmap_call(addr, len, prot, flags, fd, offset as off64_t);
     fn mmap64(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void
         = mmap_call(addr, len, prot, flags, fd, offset);
     fn munmap(addr: *mut c_void, len: size_t) -> c_int = call!(SYS_munmap, addr, len);

@@ -307,8 +307,10 @@ unsafe extern "C" fn select_ours(
     let state = &raw mut state;
     #[expect(clippy::ptr_as_ptr, reason = "a method would be a call of a Rust function in an unoptimised build")]
     let state = state as *mut Selecting;
+    #[expect(clippy::ptr_as_ptr, reason = "as above")]
+    let argument = state as *mut c_void;
     // SAFETY: popped below; the state is initialised, and lives as long.
-    unsafe { _pthread_cleanup_push(&raw mut handler, release, state as *mut c_void) };
+    unsafe { _pthread_cleanup_push(&raw mut handler, release, argument) };
     while plan.done == 0 {
         let [read, write, except] = plan.sets;
         // SAFETY: three sets of `count` bits and a time in the state.

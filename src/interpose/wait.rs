@@ -55,9 +55,10 @@ impl Timeout {
             Timeout::Milliseconds(ms) => {
                 Ok(u64::try_from(ms).map_or(Deadline::Never, |ms| Deadline::after(ms * 1_000_000)))
             }
-            // SAFETY: null, or the program's own time.
             Timeout::Time(time) => {
-                unsafe { time.as_ref() }.map_or(Ok(Deadline::Never), |t| nanoseconds(t).map(Deadline::after))
+                // SAFETY: null, or the program's own time.
+                let time = unsafe { time.as_ref() };
+                time.map_or(Ok(Deadline::Never), |t| nanoseconds(t).map(Deadline::after))
             }
         }
     }
@@ -434,8 +435,10 @@ unsafe extern "C" fn poll_ours(fds: *mut pollfd, count: nfds_t, timeout: &Timeou
     let state = &raw mut state;
     #[expect(clippy::ptr_as_ptr, reason = "a method would be a call of a Rust function in an unoptimised build")]
     let state = state as *mut Polling;
+    #[expect(clippy::ptr_as_ptr, reason = "as above")]
+    let argument = state as *mut c_void;
     // SAFETY: popped below; the state is initialised, and lives as long.
-    unsafe { _pthread_cleanup_push(&raw mut handler, release, state as *mut c_void) };
+    unsafe { _pthread_cleanup_push(&raw mut handler, release, argument) };
     while plan.done == 0 {
         // SAFETY: an array of `count` entries and a time in the state.
         let result = unsafe { next::ppoll(plan.fds, plan.count, plan.time, plan.mask) };
