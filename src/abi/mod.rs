@@ -4,7 +4,6 @@
 //! return convention. They hold no logic. Any thread may call any of them.
 
 pub mod ext;
-#[cfg(not(loom))] // works on the caller's rings, which are no loom types
 pub mod inline;
 pub mod libxdp;
 mod print;
