@@ -73,6 +73,10 @@ AT(xsk_socket_opts, tx_size, 44, 4);
 AT(xsk_socket_opts, libxdp_flags, 48, 4);
 AT(xsk_socket_opts, xdp_flags, 52, 4);
 AT(xsk_socket_opts, bind_flags, 56, 2);
+#ifdef EXPECT_ALL
+/* Libxdp has padding here, which must be zero: as a member it is, wherever the struct has an initialiser. */
+AT(xsk_socket_opts, reserved, 58, 6);
+#endif
 #elif defined(EXPECT_ALL)
 #error "the header lacks the options structs"
 #endif
