@@ -144,4 +144,5 @@ fn stat_shows_what_a_device_lost() {
     let shown = text(&output).0;
     assert!(shown.contains(": wire:stat-shows/a\n    the device took 0 frames, 0 bytes; lost 2\n"), "{shown}");
     assert!(shown.contains("queue 0, bound"), "{shown}");
+    socket.close();
 }
