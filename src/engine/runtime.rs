@@ -3,7 +3,7 @@
 //! A forked child must not touch its parent's, whose locks may have been held by other threads at the time of the fork:
 //! it gets a new set on first use and the old one is left as it is.
 
-use core::ptr;
+use core::{cell::Cell, ptr};
 
 use super::{
     iface::{Maps, Registry},
@@ -70,9 +70,20 @@ pub(super) fn get() -> Result<&'static Runtime> {
     existing().ok_or(Errno::EIO)
 }
 
+/// The registered UMEMs and the sockets that use them.
+type List = Vec<(Weak<Umem>, Weak<super::Socket>)>;
+
+thread_local! {
+    /// This thread holds the list's lock. What it frees meanwhile is the library's own and comes to `memory_going` through
+    /// the interposed `free`.
+    static IN_LIST: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Write the ranges anew. Called with the list's lock held.
 fn publish_ranges(umems: &[(Weak<Umem>, Weak<super::Socket>)]) {
-    let mut ranges: Vec<(usize, usize)> = umems.iter().filter_map(|(u, _)| u.upgrade().map(|u| u.range())).collect();
+    // Memory that has gone may be anybody's by now, the library's own included.
+    let living = umems.iter().filter_map(|(u, _)| u.upgrade()).filter(|u| !u.is_gone());
+    let mut ranges: Vec<(usize, usize)> = living.map(|u| u.range()).collect();
     ranges.sort_unstable();
     ranges.dedup();
     if ranges.len() > RANGES.len() {
@@ -104,38 +115,55 @@ pub fn any_umem() -> bool {
 }
 
 impl Runtime {
+    /// Work on the list with its lock held.
+    fn with_list<R>(&self, change: impl FnOnce(&mut List) -> R) -> Option<R> {
+        let mut umems = self.umems.lock().ok()?;
+        IN_LIST.set(true);
+        let result = change(&mut umems);
+        IN_LIST.set(false);
+        Some(result)
+    }
+
     /// Remember that `socket` uses `umem`.
     pub(super) fn watch(&self, umem: &Arc<Umem>, socket: &Weak<super::Socket>) {
-        if let Ok(mut umems) = self.umems.lock() {
+        self.with_list(|umems| {
             umems.retain(|(u, s)| u.strong_count() != 0 && s.strong_count() != 0);
             umems.push((Arc::downgrade(umem), Weak::clone(socket)));
-            publish_ranges(&umems);
-        }
+            publish_ranges(umems);
+        });
     }
 
     /// A socket is finished.
     pub(super) fn unwatch(&self, socket: &super::Socket) {
-        if let Ok(mut umems) = self.umems.lock() {
+        self.with_list(|umems| {
             umems.retain(|(u, s)| u.strong_count() != 0 && s.strong_count() != 0 && !ptr::eq(s.as_ptr(), socket));
-            publish_ranges(&umems);
-        }
+            publish_ranges(umems);
+        });
     }
 }
 
 /// The program is about to unmap or free `len` bytes at `addr`: retire every UMEM that overlaps. On return no thread of
 /// ours touches it any more, nor will.
 pub fn memory_going(addr: usize, len: usize) {
-    // What is freed in here is no UMEM, so this does not come back.
-    if !near_umem(addr, len) {
+    // Not only memory of a UMEM is near one: with many UMEMs the last range covers what lies between them.
+    if !near_umem(addr, len) || IN_LIST.get() {
         return;
     }
     let Some(runtime) = existing() else { return };
-    let hit: Vec<_> = match runtime.umems.lock() {
-        Ok(umems) => umems.iter().filter_map(|(u, s)| Some((u.upgrade()?, s.upgrade()?))).collect(),
-        Err(_) => return,
-    };
-    for (umem, socket) in hit.iter().filter(|(u, _)| u.overlaps(addr, len)) {
-        umem.set_gone();
+    let hit = runtime.with_list(|umems| {
+        // Only sockets that are returned are held: the end of one does not happen in here.
+        let using = umems.iter().filter_map(|(umem, socket)| {
+            let umem = umem.upgrade().filter(|u| !u.is_gone() && u.overlaps(addr, len))?;
+            Some((umem, socket.upgrade()?))
+        });
+        let hit: Vec<_> = using.collect();
+        if !hit.is_empty() {
+            hit.iter().for_each(|(u, _)| u.set_gone());
+            publish_ranges(umems);
+        }
+        hit
+    });
+    for (_, socket) in hit.unwrap_or_default() {
         socket.memory_gone();
     }
 }
