@@ -4,6 +4,8 @@ fn main() {
     println!("cargo::rerun-if-changed=src/build.rs");
     println!("cargo::rerun-if-changed=src/abi/print.c");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libslipring.so.0");
+    // The program's calls, and the worker thread, go through the library until the process ends: dlclose must not take it.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     cc::Build::new().file("src/abi/print.c").extra_warnings(true).compile("slipring_print");
     #[cfg(feature = "headers")]
     headers::generate();

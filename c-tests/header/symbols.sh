@@ -26,5 +26,7 @@ for name in $(grep -E '^(xsk|libxdp|slipring)_' <<<"$names"); do
 		complain "exported but in no header: $name"
 done
 readelf -d "$library" | grep -q 'SONAME.*\[libslipring\.so\.0\]' || complain "the soname is not libslipring.so.0"
+# The program's calls go through the library: dlclose must not take it away.
+readelf -d "$library" | grep -q 'FLAGS_1.*NODELETE' || complain "not marked NODELETE"
 readelf -d "$library" | grep -E 'NEEDED' | grep -vE 'libc\.so|libgcc_s|ld-linux|libpthread|libdl|libm\.|librt' && complain "needs other libraries"
 exit $failed
