@@ -3,7 +3,9 @@
 //! libxdp's semantics (`crate::xsk`) are written once over these traits. A provider gives what the *kernel* gives, with
 //! the kernel's errors; it knows nothing of libxdp's objects.
 
+#[cfg(not(loom))]
 pub mod select;
+#[cfg(not(loom))]
 pub mod switch;
 mod types;
 
