@@ -80,6 +80,11 @@ fn descriptor_numbers_are_the_programs() {
     run(&program("numbers", &["-O1"], &[]), Some("loop0=loop"), true);
 }
 
+#[test]
+fn an_interface_of_ours_answers_like_one_of_the_kernels() {
+    run(&program("interfaces", &["-O1"], &[]), Some("loop0=loop loop1=loop?queues=3"), true);
+}
+
 /// There the next definition is the system call itself. Without heap-guard: libc.a has free() in the same object as malloc().
 #[cfg(not(feature = "heap-guard"))]
 #[test]

@@ -12,18 +12,19 @@
 //!   stack may need clean-up: the unwinder cannot pass a frame that has some. A call of a Rust function, which might panic,
 //!   is enough for that in an unoptimised build. So these frames call `extern "C"` functions only, however small, and calls
 //!   that sleep keep what they hold in plain memory, with a cancellation handler.
-#![cfg(not(loom))]
 
 mod epoll;
 mod fds;
 mod ifaces;
 mod libbpf;
+mod members;
 mod memory;
 mod next;
 mod options;
 mod scratch;
 mod select;
 mod sock;
+mod timeout;
 mod user;
 mod wait;
 

@@ -164,6 +164,29 @@ extern "C" fn deferred(before: c_int) {
     unsafe { pthread_setcanceltype(before, &raw mut unused) };
 }
 
+/// A cancellation handler of the kind that needs no set-up in the frame: `struct _pthread_cleanup_buffer`.
+#[repr(C)]
+pub(super) struct Handler {
+    routine: Option<unsafe extern "C" fn(*mut c_void)>,
+    argument: *mut c_void,
+    kind: c_int,
+    previous: *mut Handler,
+}
+
+impl Handler {
+    pub(super) const NEW: Handler =
+        Handler { routine: None, argument: ptr::null_mut(), kind: 0, previous: ptr::null_mut() };
+}
+
+unsafe extern "C" {
+    pub(super) fn _pthread_cleanup_push(
+        handler: *mut Handler,
+        routine: unsafe extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+    );
+    pub(super) fn _pthread_cleanup_pop(handler: *mut Handler, execute: c_int);
+}
+
 /// Size of the kernel's signal set.
 const MASK: size_t = 8;
 

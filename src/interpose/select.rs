@@ -9,11 +9,17 @@ use core::{
 use libc::{fd_set, sigset_t, timespec, timeval};
 
 use super::{
-    Answer, SavedErrno, any_socket, cancellation_point, guard, next,
+    Answer, SavedErrno, any_socket, cancellation_point, guard,
+    members::Members,
+    next,
+    next::{_pthread_cleanup_pop, _pthread_cleanup_push, Handler},
     scratch::Scratch,
-    wait::{self, _pthread_cleanup_pop, _pthread_cleanup_push, Deadline, Handler, Members, Timeout},
+    timeout::{self, Deadline, Timeout},
 };
-use crate::errno::{Errno, Result};
+use crate::{
+    engine,
+    errno::{Errno, Result},
+};
 
 const NO_TIME: *const timespec = ptr::null();
 const NO_MASK: *const sigset_t = ptr::null();
@@ -98,7 +104,7 @@ impl Selecting {
                 rest &= rest - 1;
                 let number = at * BITS + bit;
                 let fd = c_int::try_from(number).map_err(|_| Errno::EINVAL)?;
-                if !super::maybe_ours(fd) {
+                if !engine::maybe_ours(fd) {
                     continue;
                 }
                 let asked = words.iter().zip(KINDS).filter(|(word, _)| **word & (1 << bit) != 0);
@@ -175,7 +181,7 @@ impl Selecting {
     fn finish(&mut self) -> Plan {
         let ready = self.is_ready();
         self.last = true;
-        self.time = wait::time(0);
+        self.time = timeout::time(0);
         if self.others || !(ready || self.mask.is_null()) {
             self.call(false, if ready { ptr::null() } else { self.mask })
         } else {
@@ -194,7 +200,7 @@ impl Selecting {
         if self.is_ready() {
             return self.finish();
         }
-        self.time = wait::time(self.deadline.left().unwrap_or(u64::MAX));
+        self.time = timeout::time(self.deadline.left().unwrap_or(u64::MAX));
         self.call(true, self.mask)
     }
 
@@ -249,7 +255,7 @@ extern "C" fn begin(
         others: false,
         deadline: Deadline::Never,
         mask,
-        time: wait::time(0),
+        time: timeout::time(0),
         last: false,
     });
     guard(Plan::answer(-1), || {
@@ -323,6 +329,22 @@ unsafe extern "C" fn select_ours(
     if plan.done < 0 { const { Answer::NOT_OURS } } else { Answer { value: plan.value as isize, ours: 1 } }
 }
 
+/// Whether any set has a descriptor that may be ours.
+#[inline(never)]
+extern "C" fn has_ours(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> bool {
+    let sets = [read, write, except].map(|set| Set(set.cast()));
+    let count = usize::try_from(count).unwrap_or(0).min(HIGHEST);
+    (0..count.div_ceil(BITS)).any(|at| {
+        let mut rest = sets.iter().fold(0, |all, set| all | set.word(at));
+        core::iter::from_fn(|| {
+            let bit = rest.trailing_zeros();
+            rest &= rest.wrapping_sub(1);
+            (bit < Word::BITS).then_some(at * BITS + bit as usize)
+        })
+        .any(|number| c_int::try_from(number).is_ok_and(engine::maybe_ours))
+    })
+}
+
 /// A timeval as a timespec, with the kernel's tolerance for microseconds beyond a second.
 fn from_timeval(time: &timeval) -> timespec {
     let more = time.tv_usec.div_euclid(1_000_000);
@@ -335,7 +357,7 @@ fn from_timeval(time: &timeval) -> timespec {
 #[inline(never)]
 extern "C" fn read_timeval(time: *const timeval) -> timespec {
     // SAFETY: null, or the program's own time.
-    unsafe { time.as_ref() }.map_or(wait::time(0), from_timeval)
+    unsafe { time.as_ref() }.map_or(timeout::time(0), from_timeval)
 }
 
 /// Linux's `select` writes back how much of the time is left.
@@ -343,8 +365,8 @@ extern "C" fn read_timeval(time: *const timeval) -> timespec {
 extern "C" fn write_timeval(to: *mut timeval, started: u64) {
     // SAFETY: null, or the program's own time.
     let Some(to) = (unsafe { to.as_mut() }) else { return };
-    let all = wait::nanoseconds(&from_timeval(to)).unwrap_or(0);
-    let left = wait::time(all.saturating_sub(crate::sys::now_ns().saturating_sub(started)));
+    let all = timeout::nanoseconds(&from_timeval(to)).unwrap_or(0);
+    let left = timeout::time(all.saturating_sub(crate::sys::now_ns().saturating_sub(started)));
     *to = timeval { tv_sec: left.tv_sec, tv_usec: left.tv_nsec / 1000 };
 }
 
@@ -392,7 +414,7 @@ unsafe extern "C" fn select(
         // SAFETY: the program's own arguments.
         unsafe { next::select(count, read, write, except, timeout) }
     }
-    if any_socket() {
+    if any_socket() && has_ours(count, read, write, except) {
         // SAFETY: the program's own arguments.
         return unsafe { perhaps(count, read, write, except, timeout) };
     }
@@ -429,7 +451,7 @@ unsafe extern "C" fn pselect(
         // SAFETY: the program's own arguments.
         unsafe { next::pselect(count, read, write, except, timeout, mask) }
     }
-    if any_socket() {
+    if any_socket() && has_ours(count, read, write, except) {
         // SAFETY: the program's own arguments.
         return unsafe { perhaps(count, read, write, except, timeout, mask) };
     }

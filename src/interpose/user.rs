@@ -8,18 +8,21 @@ use core::{
     ptr,
 };
 
-use libc::{c_long, iovec};
+use libc::{c_long, c_ulong, iovec};
 
 use crate::errno::{Errno, Result, check};
 
 /// Copy between our memory and the program's. `None`: not allowed.
 fn transfer(call: c_long, ours: *mut u8, theirs: *mut u8, len: usize) -> Option<Result<()>> {
+    // As wide as the kernel's: the sixth argument of a system call passes through memory.
+    const ONE: c_ulong = 1;
+    const NO_FLAGS: c_ulong = 0;
     let local = iovec { iov_base: ours.cast::<c_void>(), iov_len: len };
     let remote = iovec { iov_base: theirs.cast::<c_void>(), iov_len: len };
     // SAFETY: no arguments.
     let process = unsafe { libc::syscall(libc::SYS_getpid) };
     // SAFETY: `ours` has `len` bytes, see the callers; the kernel checks the program's side.
-    let result = unsafe { libc::syscall(call, process, &raw const local, 1, &raw const remote, 1, 0) };
+    let result = unsafe { libc::syscall(call, process, &raw const local, ONE, &raw const remote, ONE, NO_FLAGS) };
     match check(result) {
         Ok(done) if usize::try_from(done) == Ok(len) => Some(Ok(())),
         // Some of it, or none.

@@ -1,4 +1,4 @@
-//! `poll` and `ppoll`, and what `super::select` and `super::epoll` share with them.
+//! `poll` and `ppoll`. How they wait is how `super::select` and `super::epoll` wait as well:
 //!
 //! A wait that has a socket of ours in its set goes like this: give each of ours the turn that the kernel's `poll` gives
 //! (transmit what is queued), look; if nothing is ready, announce the wait on ours, look again, and sleep in the next
@@ -10,216 +10,27 @@
 //! own, so that the frame from which the sleeping call is made has nothing to clean up. See `super`.
 
 use core::{
-    ffi::{c_int, c_long, c_void},
+    ffi::{c_int, c_void},
     mem::{self, MaybeUninit},
     ptr,
 };
 
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
-use super::{Answer, SavedErrno, any_socket, cancellation_point, guard, next, scratch::Scratch};
+use super::{
+    Answer, SavedErrno, any_socket, cancellation_point, guard,
+    members::Members,
+    next,
+    next::{_pthread_cleanup_pop, _pthread_cleanup_push, Handler},
+    scratch::Scratch,
+    timeout::{Deadline, Timeout, time},
+};
 use crate::{
     engine,
     errno::{Errno, Result},
-    sync::Arc,
-    sys,
-    uapi::Socket as _,
 };
 
 const NO_MASK: *const sigset_t = ptr::null();
-
-const SECOND: u64 = 1_000_000_000;
-
-/// What the kernel is asked about ours: as far as the program asks for it.
-const WATCHED: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLOUT | libc::POLLWRNORM;
-
-/// When a wait ends: never, or at a monotonic time in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deadline {
-    Never,
-    At(u64),
-}
-
-/// A timeout as the program gives it.
-pub(super) enum Timeout {
-    /// Negative: without end.
-    Milliseconds(c_int),
-    /// Null: without end.
-    Time(*const timespec),
-}
-
-impl Timeout {
-    /// EINVAL: not a time.
-    pub(super) fn read(&self) -> Result<Deadline> {
-        match *self {
-            Timeout::Milliseconds(ms) => {
-                Ok(u64::try_from(ms).map_or(Deadline::Never, |ms| Deadline::after(ms * 1_000_000)))
-            }
-            Timeout::Time(time) => {
-                // SAFETY: null, or the program's own time.
-                let time = unsafe { time.as_ref() };
-                time.map_or(Ok(Deadline::Never), |t| nanoseconds(t).map(Deadline::after))
-            }
-        }
-    }
-}
-
-impl Deadline {
-    /// So many nanoseconds from now.
-    pub(super) fn after(ns: u64) -> Deadline {
-        Deadline::At(sys::now_ns().saturating_add(ns))
-    }
-
-    /// Nanoseconds left; `None`: without end.
-    pub(super) fn left(self) -> Option<u64> {
-        match self {
-            Deadline::Never => None,
-            Deadline::At(end) => Some(end.saturating_sub(sys::now_ns())),
-        }
-    }
-}
-
-/// A timespec in nanoseconds; beyond 584 years it is as good as that. EINVAL: not a time.
-pub(super) fn nanoseconds(time: &timespec) -> Result<u64> {
-    let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::EINVAL)?;
-    let rest = u64::try_from(time.tv_nsec).ok().filter(|&n| n < SECOND).ok_or(Errno::EINVAL)?;
-    Ok(seconds.saturating_mul(SECOND).saturating_add(rest))
-}
-
-/// Nanoseconds as a timespec.
-pub(super) fn time(ns: u64) -> timespec {
-    let seconds = libc::time_t::try_from(ns / SECOND).unwrap_or(libc::time_t::MAX);
-    timespec { tv_sec: seconds, tv_nsec: c_long::try_from(ns % SECOND).unwrap_or(0) }
-}
-
-/// What of a socket's readiness a poll that asks for `events` is told.
-pub(super) fn told(ready: i16, events: i16) -> i16 {
-    let mut all = ready;
-    if ready & libc::POLLIN != 0 {
-        all |= libc::POLLRDNORM;
-    }
-    if ready & libc::POLLOUT != 0 {
-        all |= libc::POLLWRNORM;
-    }
-    all & (events | libc::POLLERR | libc::POLLHUP)
-}
-
-/// One of our sockets in a set. `socket` is an `Arc::into_raw`.
-#[derive(Clone, Copy)]
-pub(super) struct Member {
-    socket: *const engine::Socket,
-    /// Where in the program's set it stands.
-    pub(super) place: usize,
-    pub(super) events: i16,
-    /// What is ready of that.
-    pub(super) ready: i16,
-    announced: bool,
-    /// The kernel woke us for it.
-    pub(super) woken: bool,
-}
-
-impl Member {
-    fn socket(&self) -> &engine::Socket {
-        // SAFETY: the Arc is given back in `Members::release` only, which empties the list.
-        unsafe { &*self.socket }
-    }
-
-    /// What the next sleep watches it for; the kernel's poll wakes for errors in any case.
-    pub(super) fn watched(&self) -> Option<i16> {
-        self.socket().is_open().then_some(self.events & WATCHED)
-    }
-}
-
-/// Our sockets in a set. To be released with [`Members::release`], there is no destructor.
-pub(super) struct Members(Scratch<Member, 16>);
-
-impl Members {
-    pub(super) const fn new() -> Members {
-        Members(Scratch::new())
-    }
-
-    pub(super) fn list(&self) -> &[Member] {
-        self.0.list()
-    }
-
-    pub(super) fn list_mut(&mut self) -> &mut [Member] {
-        self.0.list_mut()
-    }
-
-    /// Take in the socket of `fd`, if it is one of ours.
-    pub(super) fn add(&mut self, fd: c_int, place: usize, events: i16) -> Result<bool> {
-        let Some(found) = engine::lookup_verified(fd) else { return Ok(false) };
-        let socket = Arc::into_raw(found.share());
-        let member = Member { socket, place, events, ready: 0, announced: false, woken: false };
-        self.0.push(member).map(|()| true).inspect_err(|_| {
-            // SAFETY: made above and not kept.
-            drop(unsafe { Arc::from_raw(socket) });
-        })
-    }
-
-    /// What the kernel's `poll` does to each. Returns how many are ready.
-    pub(super) fn turn(&mut self) -> usize {
-        self.look(engine::Socket::poll_turn)
-    }
-
-    fn look(&mut self, readiness: impl Fn(&engine::Socket) -> i16) -> usize {
-        let mut count = 0;
-        for member in self.0.list_mut() {
-            member.ready = told(readiness(member.socket()), member.events);
-            count += usize::from(member.ready != 0);
-        }
-        count
-    }
-
-    /// Announce the wait on each, then look again. Returns how many are ready.
-    pub(super) fn announce(&mut self) -> usize {
-        for member in self.0.list_mut() {
-            // Anew for what woke us for nothing: that puts the descriptor right.
-            if mem::take(&mut member.woken) && mem::take(&mut member.announced) {
-                member.socket().end_wait();
-            }
-            if !mem::replace(&mut member.announced, true) {
-                member.socket().begin_wait(member.events);
-            }
-        }
-        self.look(|socket| socket.readiness())
-    }
-
-    /// Take back the announcements and give everything back.
-    pub(super) fn release(&mut self) {
-        for member in self.0.list() {
-            if member.announced {
-                member.socket().end_wait();
-            }
-            // SAFETY: from Arc::into_raw in `add`; the list is emptied below.
-            drop(unsafe { Arc::from_raw(member.socket) });
-        }
-        self.0.release();
-    }
-}
-
-/// A cancellation handler of the kind that needs no set-up in the frame: `struct _pthread_cleanup_buffer`.
-#[repr(C)]
-pub(super) struct Handler {
-    routine: Option<unsafe extern "C" fn(*mut c_void)>,
-    argument: *mut c_void,
-    kind: c_int,
-    previous: *mut Handler,
-}
-
-impl Handler {
-    pub(super) const NEW: Handler =
-        Handler { routine: None, argument: ptr::null_mut(), kind: 0, previous: ptr::null_mut() };
-}
-
-unsafe extern "C" {
-    pub(super) fn _pthread_cleanup_push(
-        handler: *mut Handler,
-        routine: unsafe extern "C" fn(*mut c_void),
-        argument: *mut c_void,
-    );
-    pub(super) fn _pthread_cleanup_pop(handler: *mut Handler, execute: c_int);
-}
 
 /// One `poll` that has ours in its set.
 struct Polling {
