@@ -8,7 +8,7 @@
 
 use core::ffi::{c_int, c_uint, c_ulong};
 
-use super::{Answer, SavedErrno, any_socket, epoll, guard, guarded, next};
+use super::{Answer, SavedErrno, any_socket, epoll, guard, guarded, next, suspect};
 use crate::{
     engine,
     errno::{Errno, Result},
@@ -53,6 +53,10 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
     #[inline(never)]
     unsafe extern "C" fn perhaps(fd: c_int) -> c_int {
         super::cancellation_point();
+        if !maybe_known(fd) {
+            // SAFETY: the program's own number.
+            return unsafe { next::close(fd) };
+        }
         let answer = known(fd);
         if answer.ours != 0 {
             return answer.int();
@@ -62,7 +66,7 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
         swept();
         result
     }
-    if maybe_known(fd) {
+    if suspect(fd) || epoll::maybe(fd) {
         // SAFETY: the program's own number.
         return unsafe { perhaps(fd) };
     }

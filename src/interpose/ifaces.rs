@@ -237,7 +237,7 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
             if asks_about_interface(request) { interface_ioctl(request, argument) } else { None }
         })
     }
-    if super::maybe_ours(fd) || asks_about_interface(request) {
+    if super::suspect(fd) || asks_about_interface(request) {
         let answer = ours(fd, request, argument);
         if answer.ours != 0 {
             return answer.int();

@@ -108,7 +108,7 @@ extern "C" fn map_ours(
 /// Whether an `mmap` is anything to us.
 #[inline]
 extern "C" fn maybe_map(flags: c_int, fd: c_int) -> bool {
-    (flags & libc::MAP_FIXED != 0 && engine::any_umem()) || (flags & libc::MAP_ANONYMOUS == 0 && engine::maybe_ours(fd))
+    (flags & libc::MAP_FIXED != 0 && engine::any_umem()) || (flags & libc::MAP_ANONYMOUS == 0 && engine::suspect(fd))
 }
 
 /// What both forms of `mmap` do before the kernel gets to see such a call.

@@ -139,6 +139,12 @@ extern "C" fn maybe_ours(fd: core::ffi::c_int) -> bool {
     crate::engine::maybe_ours(fd)
 }
 
+/// Whether a descriptor must be looked at more closely: the first thing that an interposer asks.
+#[inline]
+extern "C" fn suspect(fd: core::ffi::c_int) -> bool {
+    crate::engine::suspect(fd)
+}
+
 /// Whether the program has, or had, any socket of ours.
 #[inline]
 extern "C" fn any_socket() -> bool {
@@ -175,6 +181,11 @@ macro_rules! on_our_descriptor {
             #[inline(never)]
             unsafe extern "C" fn perhaps($fd: c_int $(, $arg: $type)*) -> $ret {
                 $($crate::interpose::$point();)?
+                // Not all suspects are worth the slow half.
+                if !$crate::interpose::maybe_ours($fd) {
+                    // SAFETY: the program's own arguments, passed on as they are.
+                    return unsafe { $crate::interpose::next::$name($fd $(, $arg)*) };
+                }
                 let answer = ours($fd $(, $arg)*);
                 if answer.ours != 0 {
                     return $crate::interpose::Returned::returned(answer);
@@ -182,7 +193,7 @@ macro_rules! on_our_descriptor {
                 // SAFETY: the program's own arguments, passed on as they are.
                 unsafe { $crate::interpose::next::$name($fd $(, $arg)*) }
             }
-            if $crate::interpose::maybe_ours($fd) {
+            if $crate::interpose::suspect($fd) {
                 // SAFETY: the program's own arguments.
                 return unsafe { perhaps($fd $(, $arg)*) };
             }

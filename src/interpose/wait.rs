@@ -23,6 +23,7 @@ use super::{
     next,
     next::{_pthread_cleanup_pop, _pthread_cleanup_push, Handler},
     scratch::Scratch,
+    suspect,
     timeout::{Deadline, Timeout, time},
 };
 use crate::{
@@ -261,12 +262,29 @@ unsafe extern "C" fn poll_ours(fds: *mut pollfd, count: nfds_t, timeout: &Timeou
     if plan.done < 0 { const { Answer::NOT_OURS } } else { Answer { value: plan.value as isize, ours: 1 } }
 }
 
-/// Whether any entry may be ours.
+/// Whether the set must be looked at more closely. Straight through for a set of one.
 #[inline]
-extern "C" fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
-    if fds.is_null() {
+extern "C" fn has_suspects(fds: *const pollfd, count: nfds_t) -> bool {
+    if !any_socket() || count == 0 || fds.is_null() {
         return false;
     }
+    let end = fds.wrapping_add(usize::try_from(count).unwrap_or(0));
+    let mut at = fds;
+    loop {
+        // SAFETY: the program says that `count` entries are there.
+        if suspect(unsafe { (*at).fd }) {
+            return true;
+        }
+        at = at.wrapping_add(1);
+        if at == end {
+            return false;
+        }
+    }
+}
+
+/// Whether any entry may be ours: not all suspects are worth the slow half.
+#[inline(never)]
+extern "C" fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: the program says that `count` entries are there.
     (0..count).any(|place| engine::maybe_ours(unsafe { (*fds.wrapping_add(place)).fd }))
@@ -278,6 +296,10 @@ unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_
     #[inline(never)]
     unsafe extern "C" fn perhaps(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
         cancellation_point();
+        if !has_ours(fds, count) {
+            // SAFETY: the program's own arguments.
+            return unsafe { next::poll(fds, count, timeout) };
+        }
         let limit = Timeout::Milliseconds(timeout);
         // SAFETY: the program's own arguments.
         let answer = unsafe { poll_ours(fds, count, &limit, NO_MASK) };
@@ -287,7 +309,7 @@ unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_
         // SAFETY: the program's own arguments.
         unsafe { next::poll(fds, count, timeout) }
     }
-    if any_socket() && has_ours(fds, count) {
+    if has_suspects(fds, count) {
         // SAFETY: the program's own arguments.
         return unsafe { perhaps(fds, count, timeout) };
     }
@@ -306,6 +328,10 @@ unsafe extern "C" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const time
         mask: *const sigset_t,
     ) -> c_int {
         cancellation_point();
+        if !has_ours(fds, count) {
+            // SAFETY: the program's own arguments.
+            return unsafe { next::ppoll(fds, count, timeout, mask) };
+        }
         let limit = Timeout::Time(timeout);
         // SAFETY: the program's own arguments.
         let answer = unsafe { poll_ours(fds, count, &limit, mask) };
@@ -315,7 +341,7 @@ unsafe extern "C" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const time
         // SAFETY: the program's own arguments.
         unsafe { next::ppoll(fds, count, timeout, mask) }
     }
-    if any_socket() && has_ours(fds, count) {
+    if has_suspects(fds, count) {
         // SAFETY: the program's own arguments.
         return unsafe { perhaps(fds, count, timeout, mask) };
     }

@@ -117,7 +117,7 @@ unsafe extern "C" fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut e
     extern "C" fn ours(epoll: c_int, op: c_int, fd: c_int, event: *const epoll_event) -> Answer {
         guarded(|| control(epoll, op, fd, event))
     }
-    if super::maybe_ours(fd) {
+    if super::suspect(fd) {
         let answer = ours(epoll, op, fd, event);
         if answer.ours != 0 {
             return answer.int();
