@@ -106,7 +106,8 @@ check-headers:
 
 # Other flags, so other artefacts: in a folder of their own they do not displace the ordinary ones.
 loom:
-	RUSTFLAGS='--cfg loom' $(CARGO) test --release --lib --target-dir $(TARGET)/loom ring
+	RUSTFLAGS='--cfg loom' CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+		$(CARGO) test --release --lib --no-default-features --target-dir $(TARGET)/loom ring
 
 build/slipring.pc: pkgconfig/slipring.pc.in Makefile FORCE
 	@mkdir -p $(@D)
