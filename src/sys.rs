@@ -228,8 +228,9 @@ pub fn epoll_add(epoll: RawFd, fd: RawFd, events: u32, token: u64) -> Result<()>
 pub fn epoll_wait(epoll: RawFd, events: &mut [libc::epoll_event], timeout_ms: i32) -> Result<usize> {
     // epoll_pwait with no mask, since some architectures have no epoll_wait.
     // SAFETY: the kernel writes at most events.len() structs of a live, unique slice.
-    let n =
-        unsafe { sys!(SYS_epoll_pwait, epoll, events.as_mut_ptr(), events.len(), timeout_ms, ptr::null::<u8>(), 8) }?;
+    let n = unsafe {
+        sys!(SYS_epoll_pwait, epoll, events.as_mut_ptr(), events.len(), timeout_ms, ptr::null::<u8>(), 8usize)
+    }?;
     Ok(n as usize)
 }
 
@@ -278,7 +279,7 @@ pub fn interface_ioctl(number: libc::c_ulong, request: &mut libc::ifreq) -> Resu
 pub fn block_signals() {
     let mask = u64::MAX;
     // SAFETY: the kernel reads eight bytes; SIGKILL and SIGSTOP stay as they are.
-    let _ = unsafe { sys!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, ptr::null::<u8>(), 8) };
+    let _ = unsafe { sys!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, ptr::null::<u8>(), 8usize) };
 }
 
 /// An environment variable, unless the process has more rights than its caller (set-id, file capabilities).

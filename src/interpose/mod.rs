@@ -203,3 +203,29 @@ macro_rules! on_our_descriptor {
     )*};
 }
 use on_our_descriptor;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_does_not_cross_to_c() {
+        let answer = guarded(|| panic!("as if something in here were wrong"));
+        assert_eq!((answer.value, answer.ours), (-1, 1));
+        assert_eq!(Errno::last(), Errno::EIO);
+        assert_eq!(guard(7, || panic!("again")), 7);
+    }
+
+    #[test]
+    fn answers_are_those_of_c() {
+        assert_eq!(Answer::maybe(None).ours, 0);
+        assert_eq!(Answer::maybe(Some(Ok(5))).value, 5);
+        Errno::EIO.set();
+        assert_eq!(Answer::maybe(Some(Err(Errno::EBUSY))).int(), -1);
+        assert_eq!(Errno::last(), Errno::EBUSY);
+        let saved = SavedErrno::save();
+        Errno::EIO.set();
+        saved.restore();
+        assert_eq!(Errno::last(), Errno::EBUSY);
+    }
+}

@@ -1,6 +1,7 @@
 //! The program's memory where it may not be there: a wild pointer is EFAULT, as from the kernel, and no crash.
 //!
-//! For the cold calls only: it costs a system call. Where that is not allowed (a sandbox) the memory is just used.
+//! For the cold calls only: it costs a system call, which tries the memory. Where that is not allowed (a sandbox) the memory
+//! is just used.
 
 use core::{
     ffi::c_void,
@@ -12,8 +13,9 @@ use libc::{c_long, c_ulong, iovec};
 
 use crate::errno::{Errno, Result, check};
 
-/// Copy between our memory and the program's. `None`: not allowed.
-fn transfer(call: c_long, ours: *mut u8, theirs: *mut u8, len: usize) -> Option<Result<()>> {
+/// Try a copy between our memory and the program's. EFAULT. Where the call is not allowed: nothing is
+/// known, which counts as good.
+fn probe(call: c_long, ours: *mut u8, theirs: *mut u8, len: usize) -> Result<()> {
     // As wide as the kernel's: the sixth argument of a system call passes through memory.
     const ONE: c_ulong = 1;
     const NO_FLAGS: c_ulong = 0;
@@ -24,10 +26,9 @@ fn transfer(call: c_long, ours: *mut u8, theirs: *mut u8, len: usize) -> Option<
     // SAFETY: `ours` has `len` bytes, see the callers; the kernel checks the program's side.
     let result = unsafe { libc::syscall(call, process, &raw const local, ONE, &raw const remote, ONE, NO_FLAGS) };
     match check(result) {
-        Ok(done) if usize::try_from(done) == Ok(len) => Some(Ok(())),
-        // Some of it, or none.
-        Ok(_) | Err(Errno::EFAULT) => Some(Err(Errno::EFAULT)),
-        Err(_) => None,
+        Ok(done) if usize::try_from(done) != Ok(len) => Err(Errno::EFAULT),
+        Err(Errno::EFAULT) => Err(Errno::EFAULT),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 
@@ -39,10 +40,9 @@ pub(super) fn copy_in(to: &mut [u8], from: *const u8) -> Result<()> {
     if from.is_null() {
         return Err(Errno::EFAULT);
     }
-    if let Some(result) = transfer(libc::SYS_process_vm_readv, to.as_mut_ptr(), from.cast_mut(), to.len()) {
-        return result;
-    }
-    // SAFETY: the program says that the bytes are there.
+    probe(libc::SYS_process_vm_readv, to.as_mut_ptr(), from.cast_mut(), to.len())?;
+    // Once more by hand, for checkers that follow what is initialised.
+    // SAFETY: the kernel could read the bytes just now.
     unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
     Ok(())
 }
@@ -56,10 +56,9 @@ pub(super) fn copy_out(to: *mut u8, from: &[u8]) -> Result<()> {
         return Err(Errno::EFAULT);
     }
     // The kernel only reads ours in this direction.
-    if let Some(result) = transfer(libc::SYS_process_vm_writev, from.as_ptr().cast_mut(), to, from.len()) {
-        return result;
-    }
-    // SAFETY: the program says that there is room.
+    probe(libc::SYS_process_vm_writev, from.as_ptr().cast_mut(), to, from.len())?;
+    // Once more by hand, as above.
+    // SAFETY: the kernel could write the bytes just now.
     unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     Ok(())
 }
