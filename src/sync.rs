@@ -2,6 +2,9 @@
 //!
 //! loom's types have no const constructors and must be made inside a model, so modules that hold atomics in statics are
 //! not compiled under loom (`lib.rs`); the ring algorithms, which loom checks, hold no statics.
+//!
+//! `--cfg slipring_tsan`, set by `scripts/sanitize` alone, is for builds with ThreadSanitizer: locks that it can see
+//! (`watched`), and rings at one address for the engine and the program (`crate::engine`).
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::{
@@ -10,9 +13,17 @@ pub use core::sync::atomic::{
 #[cfg(not(loom))]
 pub use std::{
     hint::spin_loop,
-    sync::{Arc, Condvar, Mutex, MutexGuard, Once, RwLock, Weak},
+    sync::{Arc, Weak},
     thread,
 };
+
+#[cfg(not(any(loom, slipring_tsan)))]
+pub use std::sync::{Condvar, Mutex, MutexGuard, Once, RwLock};
+
+#[cfg(all(slipring_tsan, not(loom)))]
+mod watched;
+#[cfg(all(slipring_tsan, not(loom)))]
+pub use watched::{Condvar, Mutex, MutexGuard, Once, RwLock};
 
 #[cfg(loom)]
 pub use loom::{

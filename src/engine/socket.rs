@@ -4,7 +4,9 @@
 //! receive is set once by bind and then only read.
 
 use core::ptr::NonNull;
-use std::{os::fd::RawFd, sync::OnceLock};
+use std::os::fd::RawFd;
+
+use once_cell::sync::OnceCell;
 
 use super::{
     bell::Bell,
@@ -58,7 +60,7 @@ pub struct Socket {
     memory: Arc<Memory>,
     bell: Arc<Bell>,
     state: Mutex<State>,
-    bound: OnceLock<Bound>,
+    bound: OnceCell<Bound>,
     finished: AtomicBool,
     told_foreign: AtomicBool,
     error: AtomicI32,
@@ -103,7 +105,7 @@ impl Socket {
             memory,
             bell: Arc::new(bell),
             state: Mutex::default(),
-            bound: OnceLock::new(),
+            bound: OnceCell::new(),
             finished: AtomicBool::new(false),
             told_foreign: AtomicBool::new(false),
             error: AtomicI32::new(0),

@@ -131,6 +131,9 @@ pub trait Provider: fmt::Debug + Send + Sync {
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// The mapping that this is a part of, and which unmaps.
+    #[cfg(slipring_tsan)]
+    whole: Option<Arc<Mapping>>,
 }
 
 // SAFETY: a mapping is an address range of the process; unmapping it may happen on any thread.
@@ -144,7 +147,18 @@ impl Mapping {
     /// # Safety
     /// The range was returned by `mmap` with this length and nobody else unmaps it.
     pub unsafe fn new(base: NonNull<u8>, len: usize) -> Mapping {
-        Mapping { base, len }
+        Mapping {
+            base,
+            len,
+            #[cfg(slipring_tsan)]
+            whole: None,
+        }
+    }
+
+    /// The first `len` bytes of a mapping, which stays mapped while one of its parts is.
+    #[cfg(slipring_tsan)]
+    pub(crate) fn part(whole: &Arc<Mapping>, len: usize) -> Mapping {
+        Mapping { base: whole.base, len: len.min(whole.len), whole: Some(Arc::clone(whole)) }
     }
 
     /// First byte.
@@ -170,6 +184,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        #[cfg(slipring_tsan)]
+        if self.whole.is_some() {
+            return;
+        }
         crate::sys::unmap(self.base, self.len);
     }
 }
