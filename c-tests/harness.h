@@ -91,6 +91,15 @@ static inline void not_libxdp(const char *why)
 		skip("not on libxdp: %s", why);
 }
 
+/* For what a sanitizer's runtime does itself, so that the library is not called. */
+static inline void not_sanitized(const char *why)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	skip("not under a sanitizer: %s", why);
+#endif
+	(void)why;
+}
+
 uint64_t now_ms(void);
 void sleep_ms(unsigned ms);
 

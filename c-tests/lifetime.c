@@ -199,6 +199,7 @@ TEST(umem_unmapped_under_traffic)
 TEST(umem_freed_under_traffic)
 {
 	engine_only("the kernel pins the pages");
+	not_sanitized("its runtime answers free()");
 	unmapped_under_traffic(true);
 }
 

@@ -6,6 +6,8 @@
 pub mod ext;
 pub mod inline;
 pub mod libxdp;
+#[cfg(feature = "planted-faults")]
+pub mod planted;
 mod print;
 pub mod types;
 pub mod xsk;
