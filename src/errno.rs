@@ -45,14 +45,18 @@ impl Errno {
 
     /// The calling thread's `errno`.
     pub fn last() -> Errno {
-        // SAFETY: __errno_location returns the calling thread's own, always valid, errno.
-        Errno::new(unsafe { *libc::__errno_location() })
+        // SAFETY: has no preconditions.
+        let location = unsafe { libc::__errno_location() };
+        // SAFETY: the calling thread's own errno, always valid.
+        Errno::new(unsafe { *location })
     }
 
     /// Store the number in the calling thread's `errno`.
     pub fn set(self) {
+        // SAFETY: has no preconditions.
+        let location = unsafe { libc::__errno_location() };
         // SAFETY: as in `last`; the location belongs to this thread alone.
-        unsafe { *libc::__errno_location() = self.0 }
+        unsafe { *location = self.0 }
     }
 
     /// The positive number.

@@ -3,6 +3,11 @@
 //! Everything here goes through `syscall(2)`, never through libc's wrappers: `poll`, `sendto`, `close`, `mmap`, ... are
 //! names that `crate::interpose` exports, so a call by name from inside the library would come back to us.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a system call returns a descriptor, a count of what it was given, or an address: each fits its type"
+)]
+
 use core::{mem, ptr, ptr::NonNull};
 use std::os::fd::RawFd;
 
@@ -120,16 +125,23 @@ pub fn ftruncate(fd: RawFd, len: usize) -> Result<()> {
 pub fn map_shared(fd: RawFd, offset: u64, len: usize, at: Option<NonNull<u8>>) -> Result<NonNull<u8>> {
     let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
     let flags = libc::MAP_SHARED | libc::MAP_POPULATE | fixed;
-    mmap(at.map_or(ptr::null_mut(), NonNull::as_ptr), len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset)
+    let at = at.map_or(ptr::null_mut(), NonNull::as_ptr);
+    // SAFETY: at a fixed address only where the caller owns what is mapped there.
+    unsafe { mmap(at, len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset) }
 }
 
 /// `mmap`, private anonymous memory.
 pub fn map_private(len: usize) -> Result<NonNull<u8>> {
-    mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: no fixed address.
+    unsafe { mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }
 }
 
 /// `mmap` as it is. The offset is 64 bits wide on every architecture.
-pub fn mmap(addr: *mut u8, len: usize, prot: i32, flags: i32, fd: RawFd, offset: u64) -> Result<NonNull<u8>> {
+///
+/// # Safety
+/// With MAP_FIXED, nothing that the caller does not own is mapped in the range.
+pub unsafe fn mmap(addr: *mut u8, len: usize, prot: i32, flags: i32, fd: RawFd, offset: u64) -> Result<NonNull<u8>> {
     #[cfg(target_pointer_width = "64")]
     // SAFETY: a fresh mapping, or one at an address whose owner asked for it.
     let ret = unsafe { sys!(SYS_mmap, addr, len, prot, flags, fd, offset) }?;

@@ -130,7 +130,7 @@ fn stat_shows_what_a_device_lost() {
     let address = SockaddrXdp { family: 44, ifindex: interface.ifindex, ..SockaddrXdp::default() };
     socket.bind(&address).unwrap();
     for i in 0..2u64 {
-        let offset = layout::ENTRIES + size_of::<Desc>() * i as usize;
+        let offset = layout::ENTRIES + size_of::<Desc>() * usize::try_from(i).expect("a few frames");
         let slot = mapping.base().as_ptr().wrapping_add(offset).cast::<Desc>();
         // SAFETY: an entry of the mapped ring, which has eight.
         unsafe { slot.write(Desc { addr: i * 2048, len: 64, options: 0 }) };

@@ -1,5 +1,7 @@
 //! The engine through the kernel's interface, without libxdp's layer: what a program that does without libxdp gets.
 
+#![allow(clippy::cast_possible_truncation, reason = "small numbers of the tests' own")]
+
 mod common;
 
 use std::{

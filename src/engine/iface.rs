@@ -205,8 +205,11 @@ pub fn interface_numbered(ifindex: u32) -> Option<Arc<Interface>> {
 /// Stand-in socket maps: the descriptors given out and what they stand for.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
-    given: Mutex<Vec<(RawFd, (u64, u64), u32)>>,
+    given: Mutex<Vec<GivenMap>>,
 }
+
+/// A number, what it stood for when it was given out, and the interface.
+type GivenMap = (RawFd, (u64, u64), u32);
 
 impl Maps {
     /// A new descriptor that stands for the socket map of an interface. The caller owns it.

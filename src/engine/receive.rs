@@ -3,6 +3,8 @@
 //! Any number of threads deliver at once and none waits for another: places in the RX ring and fill entries are taken in
 //! one compare-and-swap each, the copies run side by side, and publication is in order with helping (`crate::ring`).
 
+#![expect(clippy::cast_possible_truncation, reason = "counts of a batch, at most BATCH + MAX_CHAIN")]
+
 use core::mem::MaybeUninit;
 
 use super::{

@@ -8,6 +8,8 @@
 //! sent; so does a chain of more than 18 descriptors, without a stop. A frame without a whole Ethernet header or longer
 //! than the device takes completes and the call stops with EBUSY.
 
+#![expect(clippy::cast_possible_truncation, reason = "counts of a batch, at most BATCH + MAX_CHAIN")]
+
 use core::mem::MaybeUninit;
 
 use crossbeam_utils::CachePadded;

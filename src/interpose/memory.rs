@@ -78,7 +78,8 @@ fn place(addr: *mut c_void, len: size_t, flags: c_int) -> Result<Option<NonNull<
     if flags & libc::MAP_FIXED_NOREPLACE != 0 {
         // Take the place, if it is free; the ring then replaces that.
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        let got = sys::mmap(addr.cast(), len, libc::PROT_NONE, flags, -1, 0)?;
+        // SAFETY: replaces nothing that is mapped.
+        let got = unsafe { sys::mmap(addr.cast(), len, libc::PROT_NONE, flags, -1, 0) }?;
         if got != place {
             sys::unmap(got, len);
             return Err(Errno::EEXIST);

@@ -218,7 +218,8 @@ extern "C" fn select_call(
 }
 
 fn mmap_call(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void {
-    match sys::mmap(addr.cast(), len, prot, flags, fd, offset.cast_unsigned()) {
+    // SAFETY: the program's own arguments, for which it answers.
+    match unsafe { sys::mmap(addr.cast(), len, prot, flags, fd, offset.cast_unsigned()) } {
         Ok(base) => base.as_ptr().cast(),
         Err(error) => {
             error.set();

@@ -1,6 +1,11 @@
 //! The program's side of an AF_XDP socket, as a program without libxdp writes it: rings, UMEM, set-up through the trait.
 
 #![allow(dead_code, reason = "each test file uses a part")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "the program's side, as a C program would write it"
+)]
 
 use std::{
     ffi::CString,
