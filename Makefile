@@ -27,7 +27,7 @@ UNPRIVILEGED := $(shell [ "$$(id -u)" != 0 ] || ! command -v setpriv >/dev/null 
 	echo setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all)
 
 .DELETE_ON_ERROR:
-.PHONY: all lib bin programs demo test bench deps install uninstall headers check-headers lint loom clean help
+.PHONY: all lib bin programs demo test bench deps install uninstall headers check-headers lint loom sanitize clean help
 
 all: lib bin
 
@@ -40,6 +40,7 @@ help:
 	@echo 'make install         PREFIX ($(PREFIX)), BINDIR, LIBDIR, INCLUDEDIR and DESTDIR count; make uninstall undoes it'
 	@echo 'make lint            rustfmt and clippy'
 	@echo 'make loom            the ring models under the model checker'
+	@echo 'make sanitize        the engine under AddressSanitizer, ThreadSanitizer and valgrind; make test does the short form'
 	@echo 'make headers         write the generated headers; make check-headers tells whether they are current'
 	@echo 'make clean           remove build/ and what cargo made'
 
@@ -108,6 +109,9 @@ check-headers:
 loom:
 	RUSTFLAGS='--cfg loom' CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 		$(CARGO) test --release --lib --no-default-features --target-dir $(TARGET)/loom ring
+
+sanitize:
+	@scripts/sanitize all
 
 build/slipring.pc: pkgconfig/slipring.pc.in Makefile FORCE
 	@mkdir -p $(@D)
