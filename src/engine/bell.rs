@@ -13,8 +13,8 @@
 //!
 //! The hand-shake is the classic one of two flags. The waiter announces itself, fences (W1), and looks at the ring; the
 //! publisher publishes, fences (W2), and looks at `attention`: at least one of them sees the other. The same pair keeps
-//! the taking back of the datagram safe: it stores `pending` = false, fences (W3), and looks at the ring; a publisher that
-//! still read `pending` = true fenced (W2) before that, so the ring is seen filled and the datagram is sent again.
+//! the taking back of the datagram safe: it stores `pending` = none, fences (W3), and looks at the ring; a publisher that
+//! still read that it was pending fenced (W2) before that, so the ring is seen filled and the datagram is sent again.
 
 use std::os::fd::RawFd;
 
@@ -23,12 +23,24 @@ use crossbeam_utils::CachePadded;
 use super::table;
 use crate::{
     errno::{Errno, Result},
-    sync::{AtomicBool, AtomicU32, Ordering, fence},
+    sync::{AtomicBool, AtomicU32, Ordering, fence, thread},
     sys,
 };
 
 const QUIET: u32 = 1;
 const WAITER: u32 = 2;
+
+/// How often `busy` is tried for.
+const PATIENCE: u32 = 1000;
+
+/// `pending` is one of these and, above it, a count of the datagrams.
+const STATE: u32 = 3;
+/// No datagram at `near`.
+const NONE: u32 = 0;
+/// Somebody is sending it.
+const UNDER_WAY: u32 = 1;
+/// It was sent.
+const THERE: u32 = 2;
 
 /// A datagram that uses up the send buffer of `near`. The kernel's least buffer is 4.5 KiB with all overhead, and it
 /// withdraws POLLOUT when a quarter of it is used.
@@ -41,7 +53,7 @@ pub(super) struct Bell {
     /// Read by publishers, written when a wait begins or ends.
     attention: CachePadded<AtomicU32>,
     /// A datagram waits at `near`.
-    pending: CachePadded<AtomicBool>,
+    pending: CachePadded<AtomicU32>,
     /// POLLOUT is withdrawn.
     blocked: AtomicBool,
     /// The owner called since the worker looked last.
@@ -60,7 +72,7 @@ impl Bell {
         let bell = Bell {
             far,
             attention: CachePadded::new(AtomicU32::new(QUIET)),
-            pending: CachePadded::new(AtomicBool::new(false)),
+            pending: CachePadded::new(AtomicU32::new(NONE)),
             blocked: AtomicBool::new(false),
             called: CachePadded::new(AtomicBool::new(false)),
             settling: AtomicBool::new(false),
@@ -91,15 +103,23 @@ impl Bell {
     /// Make `near` readable.
     #[cold]
     pub(super) fn send(&self) {
-        if !self.pending.swap(true, Ordering::SeqCst) {
+        let before = self.pending.load(Ordering::SeqCst);
+        // A number of its own for each, so that the last step is not taken for somebody else's.
+        let under_way = (before & !STATE).wrapping_add(STATE + 1) | UNDER_WAY;
+        if before & STATE == NONE
+            && self.pending.compare_exchange(before, under_way, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        {
             // The queue is empty, so this cannot block; it fails only when the program has closed its end.
             let _ = sys::send(self.far, &[1], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            // Unless it was taken back already.
+            let there = under_way & !STATE | THERE;
+            let _ = self.pending.compare_exchange(under_way, there, Ordering::SeqCst, Ordering::SeqCst);
         }
     }
 
-    /// Whether a datagram waits at `near`.
+    /// Whether a datagram waits at `near`, or is on its way there.
     pub(super) fn is_pending(&self) -> bool {
-        self.pending.load(Ordering::SeqCst)
+        self.pending.load(Ordering::SeqCst) & STATE != NONE
     }
 
     /// The owner made a call that we see. Returns true when it was quiet until now: then the worker must be told.
@@ -145,9 +165,14 @@ impl Bell {
         if !self.is_pending() || ready() || self.settling.swap(true, Ordering::Acquire) {
             return;
         }
+        let pending = self.pending.load(Ordering::SeqCst);
         let mut byte = [0; 4];
-        let _ = sys::recv(near, &mut byte, libc::MSG_DONTWAIT);
-        self.pending.store(false, Ordering::SeqCst);
+        let taken = pending & STATE != NONE && sys::recv(near, &mut byte, libc::MSG_DONTWAIT).is_ok();
+        // One that is still under way would come after this was cleared, and stay. Whoever it wakes for nothing comes here
+        // again. One that was there and is not was read by the program.
+        if taken || pending & STATE == THERE {
+            self.pending.store(pending & !STATE, Ordering::SeqCst);
+        }
         self.settling.store(false, Ordering::Release);
         // W3: see the module.
         fence(Ordering::SeqCst);
@@ -171,7 +196,7 @@ impl Bell {
     pub(super) fn set_writable(&self, near: RawFd, writable: impl Fn() -> bool) {
         if writable() {
             self.unblock();
-        } else if !self.blocked.load(Ordering::SeqCst) && !self.busy.swap(true, Ordering::Acquire) {
+        } else if !self.blocked.load(Ordering::SeqCst) && self.occupy() {
             let _ = sys::send(near, &FILLER, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
             self.blocked.store(true, Ordering::SeqCst);
             self.busy.store(false, Ordering::Release);
@@ -181,6 +206,23 @@ impl Bell {
                 self.unblock();
             }
         }
+    }
+
+    /// Whether POLLOUT is withdrawn.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::SeqCst)
+    }
+
+    /// Take `busy`, which others hold for a few system calls. Not at any price: the holder may be the very thread that this
+    /// signal handler interrupts. POLLOUT then stays, and a sleeper for it wakes for nothing.
+    fn occupy(&self) -> bool {
+        for _ in 0..PATIENCE {
+            if !self.busy.swap(true, Ordering::Acquire) {
+                return true;
+            }
+            thread::yield_now();
+        }
+        false
     }
 
     /// TX entries were consumed and the ring is writable: give POLLOUT back if it was withdrawn.
@@ -221,18 +263,19 @@ impl Bell {
 
     /// Worker: whether a raw kick has arrived.
     pub(super) fn take_kick(&self) -> bool {
-        if self.blocked.load(Ordering::SeqCst) || self.busy.swap(true, Ordering::Acquire) {
-            // The filler is in front: a raw kick gets EAGAIN now, as from a kernel socket with a full ring.
+        if self.busy.swap(true, Ordering::Acquire) {
             return true;
         }
-        let kicked = self.drain_far();
+        // The filler is in front: a raw kick gets EAGAIN now, as from a kernel socket with a full ring. It must stay; whoever
+        // wanted to take it out meanwhile is made up for by the turn that follows a kick.
+        let kicked = self.blocked.load(Ordering::SeqCst) || self.drain_far();
         self.busy.store(false, Ordering::Release);
         kicked
     }
 
     /// The socket is finished: a sleeper wakes and finds out.
     pub(super) fn finish(&self) {
-        self.pending.store(true, Ordering::SeqCst);
+        self.pending.store(THERE, Ordering::SeqCst);
         let _ = sys::send(self.far, &[1], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
     }
 }

@@ -221,15 +221,39 @@ impl Socket {
         tx.turn(&bound.pool, &self.memory.page().tx, &self.bell)
     }
 
-    /// Worker: a sleeper whose frames the device did not take gets another try, as its `poll` asked for. Whether frames
-    /// still wait.
+    /// Somebody is about to sleep until there is room to send. The kernel wakes such a sleeper for each frame that has left,
+    /// and its `poll` then sends more: turn by turn until there is room, or nothing leaves any more.
+    pub fn send_on(&self) {
+        let Ok(bound) = self.bound() else { return };
+        let Some(tx) = bound.tx.as_ref() else { return };
+        let first = tx.consumed();
+        let mut before = first;
+        while !tx.is_writable() {
+            let _ = self.transmit_turn(bound);
+            let now = tx.consumed();
+            // Not for ever, whoever goes on filling the ring.
+            if now == before || now.wrapping_sub(first) >= tx.entries() {
+                return;
+            }
+            before = now;
+        }
+    }
+
+    /// Worker: a sleeper whose frames the device did not take, or that sleeps for room while another thread sent a part of
+    /// them, gets another try, as its `poll` asked for. Whether it is worth trying again.
     pub(super) fn retry(&self) -> bool {
         let Ok(bound) = self.bound() else { return false };
-        let Some(tx) = bound.tx.as_ref().filter(|tx| tx.is_held_back()) else { return false };
-        self.bell.has_waiters() && {
-            let _ = self.transmit_turn(bound);
-            tx.is_held_back()
+        let Some(tx) = bound.tx.as_ref() else { return false };
+        let wants_room = || self.bell.is_blocked() && !tx.is_writable();
+        if !(tx.is_held_back() || wants_room()) || !self.bell.has_waiters() {
+            return false;
         }
+        let before = tx.consumed();
+        let _ = self.transmit_turn(bound);
+        if wants_room() && tx.consumed() != before {
+            self.send_on();
+        }
+        tx.is_held_back() || (wants_room() && tx.consumed() != before)
     }
 
     /// The device's turn, if it has any, and the descriptor's readability put right.

@@ -90,8 +90,9 @@ fn slot_made(fd: RawFd) -> Result<&'static Slot> {
 fn mark(fd: RawFd, ours: bool) {
     let n = fd as usize;
     match BITMAP.get(n / 64) {
-        Some(word) if ours => word.fetch_or(1 << (n % 64), Ordering::Release),
-        Some(word) => word.fetch_and(!(1 << (n % 64)), Ordering::Release),
+        Some(word) if ours => word.fetch_or(1 << (n % 64), Ordering::AcqRel),
+        // Acquire: `take_out` looks afterwards for what those did who set it before.
+        Some(word) => word.fetch_and(!(1 << (n % 64)), Ordering::AcqRel),
         // The flag for high numbers stays: it only costs them a look at the slot.
         None => {
             HIGH.fetch_or(ours, Ordering::Release);
@@ -194,8 +195,7 @@ pub fn lookup(fd: RawFd) -> Option<SocketRef> {
     let found = lookup_any(fd)?;
     if !found.is_owned() && sys::identity(fd) != Ok(found.identity()) {
         // A forked child, which closes and opens numbers of its own: nothing there is hot.
-        drop(found);
-        forget(fd);
+        forget_found(fd, &found);
         return None;
     }
     Some(found)
@@ -207,8 +207,7 @@ pub fn lookup_verified(fd: RawFd) -> Option<SocketRef> {
     if sys::identity(fd).is_ok_and(|id| id == found.identity()) {
         return Some(found);
     }
-    drop(found);
-    forget(fd);
+    forget_found(fd, &found);
     None
 }
 
@@ -216,7 +215,7 @@ pub fn lookup_verified(fd: RawFd) -> Option<SocketRef> {
 pub(super) fn insert(fd: RawFd, socket: Arc<Socket>) -> Result<()> {
     let slot = slot_made(fd)?;
     // A number that was closed behind our back and came up again for a socket of ours.
-    take_out(fd, slot);
+    take_out(fd, slot, slot.socket.load(Ordering::SeqCst));
     socket.gained_number();
     slot.socket.store(Arc::into_raw(socket).cast_mut(), Ordering::SeqCst);
     mark(fd, true);
@@ -224,14 +223,19 @@ pub(super) fn insert(fd: RawFd, socket: Arc<Socket>) -> Result<()> {
     Ok(())
 }
 
-/// Empty the slot of a number and give the socket its due.
-fn take_out(fd: RawFd, slot: &'static Slot) {
-    let old = slot.socket.swap(ptr::null_mut(), Ordering::SeqCst);
-    if old.is_null() {
+/// Empty the slot of a number if it still holds `old`, and give the socket its due. Another thread may have put a new socket
+/// there meanwhile, under a number that came up again: that one stays.
+fn take_out(fd: RawFd, slot: &'static Slot, old: *mut Socket) {
+    if old.is_null() || slot.socket.compare_exchange(old, ptr::null_mut(), Ordering::SeqCst, Ordering::SeqCst).is_err()
+    {
         return;
     }
     mark(fd, false);
-    // SAFETY: from Arc::into_raw in `insert`; the swap made us its only owner.
+    // The number may be another's by now, who set the bit before we cleared it.
+    if is_internal(fd) || !slot.socket.load(Ordering::SeqCst).is_null() {
+        mark(fd, true);
+    }
+    // SAFETY: from Arc::into_raw in `insert`; the exchange made us its only owner.
     let socket = unsafe { Arc::from_raw(old.cast_const()) };
     socket.lost_number();
     if !socket.is_owned() {
@@ -252,9 +256,16 @@ pub fn forget(fd: RawFd) {
     if !maybe_ours(fd) {
         return;
     }
-    let borrowed = lookup_any(fd).is_some_and(|found| found.is_owned() && !found.made_here());
-    if !borrowed && let Some(slot) = slot(fd) {
-        take_out(fd, slot);
+    if let Some(found) = lookup_any(fd) {
+        forget_found(fd, &found);
+    }
+}
+
+/// [`forget`], if the number still stands for what was found there: it may have come up again for a new socket since.
+fn forget_found(fd: RawFd, found: &SocketRef) {
+    if !found.is_owned() || found.made_here() {
+        // The socket is released when `found` is dropped, at the earliest.
+        take_out(fd, found.slot, found.socket.cast_mut());
     }
 }
 
@@ -262,7 +273,7 @@ pub fn forget(fd: RawFd) {
 #[inline]
 fn lookup_any(fd: RawFd) -> Option<SocketRef> {
     let slot = slot(fd)?;
-    // SC: counted before the pointer is read; pairs with the swap and the look at `users` in `take_out`.
+    // SC: counted before the pointer is read; pairs with the exchange and the look at `users` in `take_out`.
     slot.users.fetch_add(1, Ordering::SeqCst);
     let socket = slot.socket.load(Ordering::SeqCst);
     let found = SocketRef { slot, socket };
@@ -272,8 +283,8 @@ fn lookup_any(fd: RawFd) -> Option<SocketRef> {
 
 /// Forget `fd` only if it still stands for `socket`.
 pub(super) fn forget_if(fd: RawFd, socket: &Socket) {
-    if lookup(fd).is_some_and(|found| ptr::eq(&raw const *found, socket)) {
-        forget(fd);
+    if let Some(found) = lookup(fd).filter(|found| ptr::eq(&raw const **found, socket)) {
+        forget_found(fd, &found);
     }
 }
 

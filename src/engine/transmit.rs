@@ -166,6 +166,11 @@ impl Tx {
         self.ring.queued() <= self.ring.entries() / 2
     }
 
+    /// Size of the ring.
+    pub(super) fn entries(&self) -> u32 {
+        self.ring.entries()
+    }
+
     /// Entries consumed so far, modulo 2^32.
     pub(super) fn consumed(&self) -> u32 {
         self.ring.index()

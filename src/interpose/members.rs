@@ -90,6 +90,9 @@ impl Members {
     /// Announce the wait on each, then look again. Returns how many are ready.
     pub(super) fn announce(&mut self) -> usize {
         for member in self.0.list_mut() {
+            if member.events & (libc::POLLOUT | libc::POLLWRNORM) != 0 {
+                member.socket().send_on();
+            }
             // Anew for what woke us for nothing: that puts the descriptor right.
             if mem::take(&mut member.woken) && mem::take(&mut member.announced) {
                 member.socket().end_wait();

@@ -123,6 +123,9 @@ impl Entry {
 
     /// Announce a wait, or anew after a wake-up for nothing: that puts the descriptor right.
     fn announce(&mut self) {
+        if self.armed && self.asked() & (libc::POLLOUT | libc::POLLWRNORM) != 0 {
+            self.socket.send_on();
+        }
         if mem::take(&mut self.woken) {
             self.retract();
         }
