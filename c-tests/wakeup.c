@@ -433,57 +433,6 @@ TEST(C13_epoll_edge_sends_until_room)
 	sends_on(room_epoll_edge);
 }
 
-/* One thread for each end, with only waits between them. */
-struct end {
-	struct rig rig;
-	unsigned count;
-};
-
-/* One end's half of a ping-pong in which whoever has nothing sleeps in poll. */
-static void *ping_pong(void *arg)
-{
-	struct end *end = arg;
-	struct xdp_desc d;
-
-	for (unsigned i = 0; i < end->count; i++) {
-		rig_queue_at(&end->rig, 255 * 4096, FRAME_LEN, 0);
-		rig_complete(&end->rig, 1);
-		while (!rig_receive(&end->rig, &d, 0))
-			EQ(wait_poll(rig_fd(&end->rig)), 1, "woken within 5 s");
-		rig_fill(&end->rig, (uint32_t)(d.addr / 4096), 1);
-	}
-	return NULL;
-}
-
-/* After however many wake-ups that crossed each other nothing stale is left at the descriptor: a sleep is one. */
-TEST(crossing_wakes_leave_nothing_behind)
-{
-	static struct end ends[2];
-	struct timespec before, after;
-	pthread_t threads[2];
-	int64_t used;
-
-	engine_only("both ends are AF_XDP sockets");
-	for (int i = 0; i < 2; i++) {
-		ends[i].count = 50000;
-		rig_open(&ends[i].rig, (struct rig_options){ .port = i ? B : A });
-		rig_fill(&ends[i].rig, 0, 128);
-		make_frame(ends[i].rig.area + 255 * 4096, FRAME_LEN, 1);
-	}
-	for (int i = 0; i < 2; i++)
-		EQ(pthread_create(&threads[i], NULL, ping_pong, &ends[i]), 0, "pthread_create");
-	for (int i = 0; i < 2; i++)
-		pthread_join(threads[i], NULL);
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-	for (int i = 0; i < 2; i++)
-		EQ(polled(rig_fd(&ends[i].rig), POLLIN, 500), 0, "nothing there");
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-	used = (int64_t)(after.tv_sec - before.tv_sec) * 1000000000 + (after.tv_nsec - before.tv_nsec);
-	CHECK(used < 100000000, "%lld us of processor time in a second of sleep", (long long)used / 1000);
-	for (int i = 0; i < 2; i++)
-		rig_close(&ends[i].rig);
-}
-
 /* A bound socket without traffic costs no processor time. */
 TEST(idle_costs_nothing)
 {

@@ -208,11 +208,6 @@ impl Bell {
         }
     }
 
-    /// Whether POLLOUT is withdrawn.
-    pub(super) fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::SeqCst)
-    }
-
     /// Take `busy`, which others hold for a few system calls. Not at any price: the holder may be the very thread that this
     /// signal handler interrupts. POLLOUT then stays, and a sleeper for it wakes for nothing.
     fn occupy(&self) -> bool {
@@ -284,5 +279,46 @@ impl Drop for Bell {
     fn drop(&mut self) {
         table::set_internal(self.far, false);
         sys::close(self.far);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn readable(fd: RawFd) -> bool {
+        let mut byte = [0; 4];
+        sys::recv(fd, &mut byte, libc::MSG_DONTWAIT | libc::MSG_PEEK).is_ok()
+    }
+
+    /// A sender that is interrupted between its note and its datagram: who settles meanwhile must not forget about it, or
+    /// the datagram stays for ever and every sleep ends at once.
+    #[test]
+    fn a_datagram_under_way_is_not_forgotten() {
+        let (near, bell) = Bell::new(true, true).expect("a bell");
+        bell.pending.store(UNDER_WAY, Ordering::SeqCst);
+        bell.settle(near, || false);
+        assert!(bell.is_pending());
+        sys::send(bell.far, &[1], libc::MSG_DONTWAIT).expect("the datagram");
+        bell.settle(near, || false);
+        assert!(!bell.is_pending() && !readable(near));
+        bell.send();
+        assert!(bell.is_pending() && readable(near));
+        // One that the program read itself is not waited for.
+        assert!(sys::recv(near, &mut [0; 4], libc::MSG_DONTWAIT).is_ok());
+        bell.settle(near, || false);
+        assert!(!bell.is_pending());
+        sys::close(near);
+    }
+
+    /// A look for raw kicks leaves the datagram that withdraws POLLOUT where it is.
+    #[test]
+    fn looking_for_kicks_leaves_pollout_withdrawn() {
+        let (near, bell) = Bell::new(true, true).expect("a bell");
+        bell.set_writable(near, || false);
+        assert!(bell.blocked.load(Ordering::SeqCst) && bell.take_kick() && readable(bell.far));
+        bell.set_writable(near, || true);
+        assert!(!bell.blocked.load(Ordering::SeqCst) && !readable(bell.far));
+        sys::close(near);
     }
 }

@@ -62,6 +62,8 @@ pub struct Socket {
     state: Mutex<State>,
     bound: OnceCell<Bound>,
     finished: AtomicBool,
+    /// The program waits for POLLOUT at times.
+    wants_room: AtomicBool,
     told_foreign: AtomicBool,
     error: AtomicI32,
     busy_poll: [AtomicI32; 2],
@@ -107,6 +109,7 @@ impl Socket {
             state: Mutex::default(),
             bound: OnceCell::new(),
             finished: AtomicBool::new(false),
+            wants_room: AtomicBool::new(false),
             told_foreign: AtomicBool::new(false),
             error: AtomicI32::new(0),
             busy_poll: [const { AtomicI32::new(0) }; 2],
@@ -244,8 +247,16 @@ impl Socket {
     pub(super) fn retry(&self) -> bool {
         let Ok(bound) = self.bound() else { return false };
         let Some(tx) = bound.tx.as_ref() else { return false };
-        let wants_room = || self.bell.is_blocked() && !tx.is_writable();
-        if !(tx.is_held_back() || wants_room()) || !self.bell.has_waiters() {
+        if !self.bell.has_waiters() {
+            return false;
+        }
+        let wants_room = || self.wants_room.load(Ordering::Relaxed) && !tx.is_writable();
+        if wants_room()
+            && let Some(fd) = self.checked_number()
+        {
+            // Perhaps it was given back by somebody who looked before the program queued more: then room would make no edge.
+            self.bell.set_writable(fd, || tx.is_writable());
+        } else if !tx.is_held_back() {
             return false;
         }
         let before = tx.consumed();
@@ -320,6 +331,7 @@ impl Socket {
         if events & (libc::POLLOUT | libc::POLLWRNORM) != 0
             && let Some(fd) = self.checked_number()
         {
+            self.wants_room.store(true, Ordering::Relaxed);
             self.bell.set_writable(fd, || self.is_writable());
         }
         if self.is_polled() {

@@ -298,3 +298,26 @@ pub fn duplicate(old: RawFd, new: RawFd) {
         let _ = insert(new, found.share());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uapi::Socket as _;
+
+    /// A thread finds a socket whose number was closed and, before it forgets it, given to a new one: the new one stays.
+    #[test]
+    fn a_late_look_does_not_forget_the_next_socket() {
+        const NUMBER: RawFd = 600;
+        let (_, old) = Socket::create(true, false).expect("a socket");
+        old.renumber(NUMBER).expect("a number");
+        let late = lookup(NUMBER).expect("the old socket");
+        sys::close(NUMBER);
+        let (_, new) = Socket::create(true, false).expect("another socket");
+        new.renumber(NUMBER).expect("the same number");
+        forget_found(NUMBER, &late);
+        drop(late);
+        assert!(lookup_verified(NUMBER).is_some_and(|found| ptr::eq(&raw const *found, &raw const *new)));
+        new.close();
+        assert!(lookup(NUMBER).is_none());
+    }
+}
