@@ -85,7 +85,7 @@ TEST(C46_later_bind_flags_are_dropped)
 	rig_open(&r, (struct rig_options){ .no_rx = true });
 	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
 		struct xsk_socket_config config = no_program(&r);
-		struct more m;
+		struct more m = { 0 };
 
 		config.bind_flags = flags[i];
 		EQ(xsk_socket__create(&m.xsk, ifname_of(A), 0, r.umem, NULL, &m.tx, &config), 0, "later socket");
@@ -102,7 +102,7 @@ TEST(D8_later_socket_is_given_the_rings)
 	uint32_t idx = 0;
 	struct rig r;
 	struct peer p;
-	struct more m;
+	struct more m = { 0 };
 
 	not_libxdp("it leaves the structs as they are");
 	rig_open(&r, (struct rig_options){ .no_rx = true });
@@ -130,7 +130,7 @@ TEST(C35_second_queue)
 {
 	struct xsk_socket_config config;
 	struct rig r;
-	struct more m;
+	struct more m = { 0 };
 
 	memset(&m, 0, sizeof(m));
 	rig_open(&r, (struct rig_options){ .no_rx = true, .port = MANY_A });
@@ -156,7 +156,7 @@ TEST(C35_second_queue)
 TEST(D7_two_sockets_on_a_later_queue)
 {
 	struct xsk_socket_config config;
-	struct more m, n;
+	struct more m = { 0 }, n = { 0 };
 	struct rig r;
 
 	not_libxdp("it binds against the wrong descriptor: EINVAL");
@@ -177,7 +177,7 @@ TEST(D7_two_sockets_on_a_later_queue)
 TEST(queues_are_separate)
 {
 	struct xsk_socket_config config;
-	struct more from[2], to[2];
+	struct more from[2] = { 0 }, to[2] = { 0 }; /* libxdp leaves the cached indices as they are (D27) */
 	struct rig r, s;
 
 	rig_open(&r, (struct rig_options){ .port = MANY_A });
@@ -233,7 +233,7 @@ TEST(two_interfaces)
 {
 	struct xsk_socket_config config;
 	struct rig r;
-	struct more m;
+	struct more m = { 0 };
 	struct peer p, q;
 	uint64_t addr;
 
@@ -312,7 +312,7 @@ TEST(D1_receiver_of_a_queue)
 	struct xsk_socket_config config;
 	struct xdp_desc d;
 	struct rig r, view;
-	struct more m;
+	struct more m = { 0 };
 	struct peer p;
 
 	not_libxdp("the second delete crashes");
@@ -341,7 +341,7 @@ TEST(update_xskmap_chooses_the_receiver)
 	struct xsk_socket_config config;
 	struct xdp_desc d;
 	struct rig r, view;
-	struct more m;
+	struct more m = { 0 };
 	struct peer p;
 	int map = -1;
 
@@ -377,7 +377,7 @@ TEST(update_xskmap_chooses_the_receiver)
 TEST(D20_umem_after_its_last_socket)
 {
 	struct xsk_socket_config config;
-	struct more m;
+	struct more m = { 0 };
 	struct rig r;
 
 	rig_open(&r, (struct rig_options){ .no_rx = true });
