@@ -440,8 +440,7 @@ impl Socket {
     }
 
     /// Bind to a queue of its own: a new pool.
-    fn new_pool(&self, state: &State, interface: &Arc<Interface>, queue: u32, umem: Arc<Umem>) -> Result<Arc<Pool>> {
-        let _ = state;
+    fn new_pool(&self, interface: &Arc<Interface>, queue: u32, umem: Arc<Umem>) -> Result<Arc<Pool>> {
         if interface.pool(queue).is_some() {
             return Err(Errno::EBUSY);
         }
@@ -473,7 +472,10 @@ impl Socket {
         if own_rings != (true, true) {
             return Err(Errno::EINVAL);
         }
-        self.new_pool(state, interface, addr.queue_id, Arc::clone(&theirs.pool.umem))
+        if addr.queue_id >= interface.facts().queues {
+            return Err(Errno::EINVAL);
+        }
+        self.new_pool(interface, addr.queue_id, Arc::clone(&theirs.pool.umem))
     }
 }
 
@@ -555,11 +557,8 @@ impl uapi::Socket for Socket {
             if addr.flags & XDP_ZEROCOPY != 0 {
                 return Err(Errno::EOPNOTSUPP);
             }
-            self.new_pool(&state, &interface, addr.queue_id, umem)?
+            self.new_pool(&interface, addr.queue_id, umem)?
         };
-        if addr.queue_id >= interface.facts().queues {
-            return Err(Errno::EINVAL);
-        }
         let chains = addr.flags & XDP_USE_SG != 0;
         let rx = has_rx
             .then(|| {
