@@ -16,12 +16,16 @@ VERSION := $(shell sed -n '/^version/{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
 # src/build.rs gives the library this soname.
 SONAME := libslipring.so.0
 SHARED := libslipring.so.$(VERSION)
+# The release of libxdp whose xsk_* interface the library has, for builds that ask pkg-config for `libxdp >= ...`.
+LIBXDP_VERSION := 1.6.3
 SOURCES := Cargo.toml Cargo.lock $(shell find src -type f)
 PROGRAMS := $(patsubst c-tests/programs/%.c,build/programs/%,$(wildcard c-tests/programs/*.c))
 YARDSTICKS := build/bench/wire build/bench/passthrough build/bench/next_stub.so
 # In a folder of their own, so that the system's xdp/xsk.h is not replaced.
 HEADERS := slipring.h xdp/xsk.h xdp/xsk_gen.h xdp/libxdp.h bpf/xsk.h
 INCLUDE := $(INCLUDEDIR)/slipring
+# Likewise what bears libxdp's names: neither the loader nor pkg-config finds it unless told.
+ASLIBXDP := $(LIBDIR)/slipring
 # The program that the demo runs needs no capability: where this is root, it gets none.
 UNPRIVILEGED := $(shell [ "$$(id -u)" != 0 ] || ! command -v setpriv >/dev/null || \
 	echo setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all)
@@ -45,7 +49,7 @@ help:
 	@echo 'make clean           remove build/ and what cargo made'
 
 # One crate type at a time: with an rlib among them cargo does no link-time optimisation.
-lib: build/lib/libslipring.so build/lib/$(SONAME) build/lib/libslipring.a
+lib: build/lib/libslipring.so build/lib/$(SONAME) build/lib/libslipring.a build/lib/libxdp/libxdp.so
 bin: build/bin/slipring
 programs: $(PROGRAMS)
 
@@ -65,6 +69,19 @@ build/lib/libslipring.a: $(SOURCES)
 	$(CARGO) rustc --release --lib --crate-type staticlib --no-default-features
 	@mkdir -p $(@D)
 	$(INSTALL) -m 644 $(TARGET)/release/libslipring.a $@
+
+# The same library as libxdp.so.1, in a folder of its own for LD_LIBRARY_PATH: for programs that ask for libxdp's soname and
+# version nodes and use xsk_* only. rustc's own list of exports allows no nodes beside it, so the C compiler links an archive;
+# not the one above, which is without heap-guard. (After that one: cargo leaves both in one place.)
+build/lib/libxdp/libxdp.so.1: $(SOURCES) | build/lib/libslipring.a
+	$(CARGO) rustc --release --lib --crate-type staticlib --no-default-features --features heap-guard
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ -Wl,--whole-archive $(TARGET)/release/libslipring.a -Wl,--no-whole-archive -Wl,--gc-sections \
+		-Wl,-soname,libxdp.so.1 -Wl,--version-script=src/abi/libxdp.map -Wl,-z,relro,-z,now,-z,nodelete \
+		-Wl,--no-undefined -Wl,--as-needed -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
+
+build/lib/libxdp/libxdp.so: build/lib/libxdp/libxdp.so.1
+	ln -sf libxdp.so.1 $@
 
 build/bin/slipring: $(SOURCES)
 	$(CARGO) build --profile tool --bin slipring
@@ -113,30 +130,36 @@ loom:
 sanitize:
 	@scripts/sanitize all
 
-build/slipring.pc: pkgconfig/slipring.pc.in Makefile FORCE
+build/%.pc: pkgconfig/%.pc.in Makefile FORCE
 	@mkdir -p $(@D)
 	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
-		-e 's|@VERSION@|$(VERSION)|' $< > $@
+		-e 's|@VERSION@|$(VERSION)|' -e 's|@LIBXDP@|$(LIBXDP_VERSION)|' $< > $@
 
 .PHONY: FORCE
 FORCE:
 
-install: all build/slipring.pc
-	$(INSTALL) -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(INCLUDE)/xdp" "$(DESTDIR)$(INCLUDE)/bpf"
+install: all build/slipring.pc build/libxdp.pc
+	$(INSTALL) -d "$(DESTDIR)$(ASLIBXDP)/pkgconfig" \
+		"$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(INCLUDE)/xdp" "$(DESTDIR)$(INCLUDE)/bpf"
 	$(INSTALL) -m 755 build/bin/slipring "$(DESTDIR)$(BINDIR)/slipring"
 	$(INSTALL) -m 755 build/lib/$(SHARED) "$(DESTDIR)$(LIBDIR)/$(SHARED)"
 	ln -sf $(SHARED) "$(DESTDIR)$(LIBDIR)/$(SONAME)"
 	ln -sf $(SONAME) "$(DESTDIR)$(LIBDIR)/libslipring.so"
 	$(INSTALL) -m 644 build/lib/libslipring.a "$(DESTDIR)$(LIBDIR)/libslipring.a"
 	$(INSTALL) -m 644 build/slipring.pc "$(DESTDIR)$(LIBDIR)/pkgconfig/slipring.pc"
+	$(INSTALL) -m 755 build/lib/libxdp/libxdp.so.1 "$(DESTDIR)$(ASLIBXDP)/libxdp.so.1"
+	ln -sf libxdp.so.1 "$(DESTDIR)$(ASLIBXDP)/libxdp.so"
+	$(INSTALL) -m 644 build/libxdp.pc "$(DESTDIR)$(ASLIBXDP)/pkgconfig/libxdp.pc"
 	for header in $(HEADERS); do $(INSTALL) -m 644 include/$$header "$(DESTDIR)$(INCLUDE)/$$header" || exit 1; done
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/slipring" "$(DESTDIR)$(LIBDIR)/$(SHARED)" "$(DESTDIR)$(LIBDIR)/$(SONAME)" \
-		"$(DESTDIR)$(LIBDIR)/libslipring.so" "$(DESTDIR)$(LIBDIR)/libslipring.a" "$(DESTDIR)$(LIBDIR)/pkgconfig/slipring.pc"
+		"$(DESTDIR)$(LIBDIR)/libslipring.so" "$(DESTDIR)$(LIBDIR)/libslipring.a" "$(DESTDIR)$(LIBDIR)/pkgconfig/slipring.pc" \
+		"$(DESTDIR)$(ASLIBXDP)/libxdp.so.1" "$(DESTDIR)$(ASLIBXDP)/libxdp.so" "$(DESTDIR)$(ASLIBXDP)/pkgconfig/libxdp.pc"
 	for header in $(HEADERS); do rm -f "$(DESTDIR)$(INCLUDE)/$$header"; done
-	-rmdir "$(DESTDIR)$(INCLUDE)/xdp" "$(DESTDIR)$(INCLUDE)/bpf" "$(DESTDIR)$(INCLUDE)"
+	-rmdir "$(DESTDIR)$(INCLUDE)/xdp" "$(DESTDIR)$(INCLUDE)/bpf" "$(DESTDIR)$(INCLUDE)" \
+		"$(DESTDIR)$(ASLIBXDP)/pkgconfig" "$(DESTDIR)$(ASLIBXDP)"
 
 clean:
 	rm -rf build
