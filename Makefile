@@ -54,7 +54,7 @@ bin: build/bin/slipring
 programs: $(PROGRAMS)
 
 build/lib/$(SHARED): $(SOURCES)
-	$(CARGO) rustc --release --lib --crate-type cdylib --no-default-features --features heap-guard
+	$(CARGO) rustc --release --lib --crate-type cdylib --no-default-features --features heap-guard,libbpf
 	@mkdir -p $(@D)
 	$(INSTALL) -m 755 $(TARGET)/release/libslipring.so $@
 
@@ -64,7 +64,8 @@ build/lib/$(SONAME): build/lib/$(SHARED)
 build/lib/libslipring.so: build/lib/$(SONAME)
 	ln -sf $(SONAME) $@
 
-# Without heap-guard: a static program has the C library's free() in the same object as malloc().
+# Without heap-guard: a static program has the C library's free() in the same object as malloc(). Without libbpf: it may have
+# libbpf.a beside it.
 build/lib/libslipring.a: $(SOURCES)
 	$(CARGO) rustc --release --lib --crate-type staticlib --no-default-features
 	@mkdir -p $(@D)
@@ -72,9 +73,9 @@ build/lib/libslipring.a: $(SOURCES)
 
 # The same library as libxdp.so.1, in a folder of its own for LD_LIBRARY_PATH: for programs that ask for libxdp's soname and
 # version nodes and use xsk_* only. rustc's own list of exports allows no nodes beside it, so the C compiler links an archive;
-# not the one above, which is without heap-guard. (After that one: cargo leaves both in one place.)
+# not the one above, which is without some functions. (After that one: cargo leaves both in one place.)
 build/lib/libxdp/libxdp.so.1: $(SOURCES) | build/lib/libslipring.a
-	$(CARGO) rustc --release --lib --crate-type staticlib --no-default-features --features heap-guard
+	$(CARGO) rustc --release --lib --crate-type staticlib --no-default-features --features heap-guard,libbpf
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ -Wl,--whole-archive $(TARGET)/release/libslipring.a -Wl,--no-whole-archive -Wl,--gc-sections \
 		-Wl,-soname,libxdp.so.1 -Wl,--version-script=src/abi/libxdp.map -Wl,-z,relro,-z,now,-z,nodelete \

@@ -18,7 +18,8 @@
 
 /*
  * Takes a message: a SLIPRING_* level and a line that ends in a newline. line is valid during the call. Called on
- * whatever thread met the failure, also on several at once.
+ * whatever thread met the failure, also on several at once, just before the failing call returns. It may call the
+ * library; messages about those calls go to stderr.
  */
 typedef void (*slipring_print_fn)(int level, const char *line);
 
@@ -30,8 +31,9 @@ extern "C" {
 const char *slipring_version(void);
 
 /*
- * Send messages to print from now on. NULL: to the callback of libxdp_set_print() if the program has set one, else
- * warnings and infos to stderr, which is what happens before the first call. Returns the callback until now, or NULL.
+ * Send messages to print from now on, unless the program has given libxdp_set_print() a callback, which then gets
+ * them. NULL: to the callback of libbpf_set_print() if the program has set one, else warnings and infos to stderr,
+ * which is what happens before the first call. Returns the callback until now, or NULL.
  */
 slipring_print_fn slipring_set_print(slipring_print_fn print);
 

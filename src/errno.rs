@@ -70,6 +70,28 @@ impl Errno {
     }
 }
 
+/// The program's `errno` across work that it must not see.
+#[derive(Debug)]
+pub(crate) struct SavedErrno(i32);
+
+impl SavedErrno {
+    /// Remember it.
+    pub(crate) fn save() -> SavedErrno {
+        // SAFETY: no preconditions.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: the calling thread's own.
+        SavedErrno(unsafe { *errno })
+    }
+
+    /// Put it back.
+    pub(crate) fn restore(&self) {
+        // SAFETY: no preconditions.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: the calling thread's own.
+        unsafe { *errno = self.0 }
+    }
+}
+
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = std::io::Error::from_raw_os_error(self.0).to_string();

@@ -26,6 +26,8 @@ pub mod errno;
 #[cfg(not(loom))]
 pub mod interpose;
 #[cfg(not(loom))]
+mod loaded;
+#[cfg(not(loom))]
 pub mod log;
 pub mod ring;
 pub mod sync;

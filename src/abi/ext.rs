@@ -14,7 +14,8 @@ pub const SLIPRING_INFO: c_int = 1;
 pub const SLIPRING_DEBUG: c_int = 2;
 
 /// Takes a message: a SLIPRING_* level and a line that ends in a newline. `line` is valid during the call. Called on
-/// whatever thread met the failure, also on several at once.
+/// whatever thread met the failure, also on several at once, just before the failing call returns. It may call the
+/// library; messages about those calls go to stderr.
 pub type slipring_print_fn = Option<extern "C" fn(level: c_int, line: *const c_char)>;
 
 /// Version of the library that the program runs with, as in "0.1.0". Never NULL, never freed.
@@ -23,8 +24,9 @@ pub extern "C" fn slipring_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// Send messages to `print` from now on. NULL: to the callback of libxdp_set_print() if the program has set one, else
-/// warnings and infos to stderr, which is what happens before the first call. Returns the callback until now, or NULL.
+/// Send messages to `print` from now on, unless the program has given libxdp_set_print() a callback, which then gets
+/// them. NULL: to the callback of libbpf_set_print() if the program has set one, else warnings and infos to stderr,
+/// which is what happens before the first call. Returns the callback until now, or NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn slipring_set_print(print: slipring_print_fn) -> slipring_print_fn {
     print::set_ours(print)

@@ -5,6 +5,8 @@
 
 pub mod ext;
 pub mod inline;
+#[cfg(feature = "libbpf")]
+pub mod libbpf;
 pub mod libxdp;
 #[cfg(feature = "planted-faults")]
 pub mod planted;
@@ -15,7 +17,10 @@ pub mod xsk;
 use core::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::errno::{Errno, Result};
+use crate::{
+    errno::{Errno, Result},
+    log,
+};
 
 /// How a C return type tells success and failure.
 pub trait Return: Sized {
@@ -65,12 +70,15 @@ impl Return for () {
 }
 
 /// Run the body of an exported function: a panic stops here as EIO, and a failure sets `errno` and becomes the return
-/// value that the type has for it.
+/// value that the type has for it. What there is to say is said when the body has let go of its locks.
 ///
 /// `name` is the function's C name, for the message that a panic leaves.
 #[inline]
 pub fn guard<R: Return>(name: &str, body: impl FnOnce() -> Result<R::Value>) -> R {
-    match catch_unwind(AssertUnwindSafe(body)) {
+    let hold = log::hold();
+    let result = catch_unwind(AssertUnwindSafe(body));
+    drop(hold);
+    match result {
         Ok(Ok(value)) => R::success(value),
         Ok(Err(error)) => {
             error.set();

@@ -16,6 +16,7 @@
 mod epoll;
 mod fds;
 mod ifaces;
+#[cfg(feature = "libbpf")]
 mod libbpf;
 mod members;
 mod memory;
@@ -30,7 +31,10 @@ mod wait;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::errno::{Errno, Result};
+use crate::{
+    errno::{Errno, Result, SavedErrno},
+    log,
+};
 
 /// What the slow half of an interposer has to say. Returned in two registers.
 #[repr(C)]
@@ -76,25 +80,6 @@ impl Answer {
     }
 }
 
-/// The program's `errno` across work that it must not see.
-struct SavedErrno(i32);
-
-impl SavedErrno {
-    fn save() -> SavedErrno {
-        // SAFETY: no preconditions.
-        let errno = unsafe { libc::__errno_location() };
-        // SAFETY: the calling thread's own.
-        SavedErrno(unsafe { *errno })
-    }
-
-    fn restore(&self) {
-        // SAFETY: no preconditions.
-        let errno = unsafe { libc::__errno_location() };
-        // SAFETY: the calling thread's own.
-        unsafe { *errno = self.0 }
-    }
-}
-
 /// The type that an interposed call returns.
 trait Returned {
     extern "C" fn returned(answer: Answer) -> Self;
@@ -118,7 +103,10 @@ impl Returned for i32 {
 fn guard<R>(failed: R, body: impl FnOnce() -> R) -> R {
     // AssertUnwindSafe: nothing that a panic may have left half done is looked at by the caller; statics use poison-tolerant
     // locks.
-    match catch_unwind(AssertUnwindSafe(body)) {
+    let hold = log::hold();
+    let result = catch_unwind(AssertUnwindSafe(body));
+    drop(hold);
+    match result {
         Ok(value) => value,
         Err(_) => {
             crate::warn!("a call on a descriptor or interface of ours failed inside the library and returns EIO");

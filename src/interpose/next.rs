@@ -389,7 +389,10 @@ pub(super) mod heap {
 
     use libc::size_t;
 
-    use crate::sync::{AtomicBool, AtomicPtr, Ordering};
+    use crate::{
+        loaded,
+        sync::{AtomicBool, AtomicPtr, Ordering},
+    };
 
     type Free = unsafe extern "C" fn(*mut c_void);
     type Realloc = unsafe extern "C" fn(*mut c_void, size_t) -> *mut c_void;
@@ -440,22 +443,11 @@ pub(super) mod heap {
         REALLOC.store(if realloc.is_null() { copy as *mut c_void } else { realloc }, Ordering::Relaxed);
         // An allocator that brings no malloc_usable_size would be asked through another's, which reads its own headers.
         SIZED.store(
-            !free.is_null() && object(free) == object(libc::malloc_usable_size as *mut c_void),
+            !free.is_null() && loaded::base(free) == loaded::base(libc::malloc_usable_size as *mut c_void),
             Ordering::Relaxed,
         );
         LOOKING.store(false, Ordering::Release);
         true
-    }
-
-    /// Where the object that holds a function is loaded.
-    fn object(function: *mut c_void) -> Option<usize> {
-        let mut info = mem::MaybeUninit::<libc::Dl_info>::uninit();
-        // SAFETY: dladdr accepts any address and fills the struct when it returns non-zero.
-        if unsafe { libc::dladdr(function, info.as_mut_ptr()) } == 0 {
-            return None;
-        }
-        // SAFETY: filled, as dladdr said.
-        Some(unsafe { info.assume_init() }.dli_fbase as usize)
     }
 
     unsafe extern "C" fn first_free(block: *mut c_void) {
