@@ -135,8 +135,8 @@ gone() { # KIND NUMBER
 	! bpftool "$1" show id "$2" >/dev/null 2>&1
 }
 
-eventually() { # COMMAND...: within 5 seconds
-	local end=$((SECONDS + 5))
+eventually() { # COMMAND...: within 20 seconds
+	local end=$((SECONDS + 20))
 	until "$@"; do
 		[ $SECONDS -lt $end ] || return 1
 		sleep 0.02
