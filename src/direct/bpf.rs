@@ -14,6 +14,7 @@ const MAP_UPDATE_ELEM: i32 = 2;
 const MAP_DELETE_ELEM: i32 = 3;
 const PROG_LOAD: i32 = 5;
 const OBJ_GET: i32 = 7;
+const PROG_TEST_RUN: i32 = 10;
 const PROG_GET_FD_BY_ID: i32 = 13;
 const MAP_GET_FD_BY_ID: i32 = 14;
 const OBJ_GET_INFO_BY_FD: i32 = 15;
@@ -170,14 +171,19 @@ pub(super) struct Insn {
 
 /// `struct bpf_func_info`: which BTF type describes the function at an instruction.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FuncInfo {
     pub(super) insn_off: u32,
     pub(super) type_id: u32,
 }
 
-/// Load an XDP program with its type information. `flags`: `HAS_FRAGS`.
-pub(super) fn prog_load(name: &str, insns: &[Insn], btf: &OwnedFd, function: FuncInfo, flags: u32) -> Result<OwnedFd> {
+/// Load an XDP program, with its type information if it has any. `flags`: `HAS_FRAGS`.
+pub(super) fn prog_load(
+    name: &str,
+    insns: &[Insn],
+    types: Option<(&OwnedFd, FuncInfo)>,
+    flags: u32,
+) -> Result<OwnedFd> {
     #[repr(C)]
     #[derive(Clone, Copy)]
     struct Attr {
@@ -200,6 +206,8 @@ pub(super) fn prog_load(name: &str, insns: &[Insn], btf: &OwnedFd, function: Fun
         pad: u32,
     }
     const LICENSE: &CStr = c"GPL";
+    let (btf_fd, function) =
+        types.map_or((0, FuncInfo::default()), |(btf, function)| (descriptor(btf.raw()), function));
     let mut attr = Attr {
         prog_type: PROG_XDP,
         insn_cnt: u32::try_from(insns.len()).map_err(|_| Errno::E2BIG)?,
@@ -213,10 +221,10 @@ pub(super) fn prog_load(name: &str, insns: &[Insn], btf: &OwnedFd, function: Fun
         name: name_of(name),
         ifindex: 0,
         attach_type: ATTACH_XDP,
-        btf_fd: descriptor(btf.raw()),
-        func_info_rec_size: 8,
-        func_info: address(&raw const function),
-        func_info_cnt: 1,
+        btf_fd,
+        func_info_rec_size: if types.is_some() { 8 } else { 0 },
+        func_info: if types.is_some() { address(&raw const function) } else { 0 },
+        func_info_cnt: u32::from(types.is_some()),
         pad: 0,
     };
     // The verifier may be interrupted by a signal and then says EAGAIN.
@@ -227,6 +235,36 @@ pub(super) fn prog_load(name: &str, insns: &[Insn], btf: &OwnedFd, function: Fun
         }
     }
     Err(Errno::EAGAIN)
+}
+
+/// Run an XDP program once on a frame of zeros, apart from any interface; returns what it returned.
+pub(super) fn prog_test_run(prog: &OwnedFd) -> Result<u32> {
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Attr {
+        prog_fd: u32,
+        retval: u32,
+        data_size_in: u32,
+        data_size_out: u32,
+        data_in: u64,
+        data_out: u64,
+        repeat: u32,
+        duration: u32,
+    }
+    // The kernel wants an Ethernet header at least.
+    let frame = [0u8; 64];
+    let mut attr = Attr {
+        prog_fd: descriptor(prog.raw()),
+        retval: 0,
+        data_size_in: 64,
+        data_size_out: 0,
+        data_in: address(frame.as_ptr()),
+        data_out: 0,
+        repeat: 1,
+        duration: 0,
+    };
+    bpf(PROG_TEST_RUN, &mut attr)?;
+    Ok(attr.retval)
 }
 
 /// Open a pinned object.
@@ -386,6 +424,12 @@ pub(super) fn btf_data(id: u32) -> Result<Vec<u8>> {
 
 /// Detach the BPF link that holds program `prog_id` on an interface. ENOENT: there is no such link.
 pub(super) fn detach_xdp_link(ifindex: u32, prog_id: u32) -> Result<()> {
+    let (_, link) = xdp_link(ifindex, prog_id)?;
+    bpf(LINK_DETACH, &mut descriptor(link.raw())).map(drop)
+}
+
+/// The BPF link that holds program `prog_id` on an interface, and its id. ENOENT: there is no such link.
+pub(super) fn xdp_link(ifindex: u32, prog_id: u32) -> Result<(u32, OwnedFd)> {
     #[repr(C)]
     #[derive(Clone, Copy, Default)]
     struct Raw {
@@ -408,7 +452,7 @@ pub(super) fn detach_xdp_link(ifindex: u32, prog_id: u32) -> Result<()> {
             && raw.prog_id == prog_id
             && raw.ifindex == ifindex
         {
-            return bpf(LINK_DETACH, &mut descriptor(link.raw())).map(drop);
+            return Ok((id, link));
         }
     }
 }

@@ -102,10 +102,44 @@ pub(super) fn mount_bpffs(path: &Path) {
 
 /// Open a directory.
 pub(super) fn open_directory(path: &CStr) -> Result<OwnedFd> {
-    let flags = libc::O_DIRECTORY | libc::O_RDONLY | libc::O_CLOEXEC;
+    open_at(libc::AT_FDCWD, path, libc::O_DIRECTORY | libc::O_RDONLY)
+}
+
+/// Open a file of a directory; a new one is for its owner alone.
+pub(super) fn open_at(directory: RawFd, name: &CStr, flags: i32) -> Result<OwnedFd> {
+    const MODE: u32 = 0o600;
     // SAFETY: a NUL-terminated path.
-    let fd = check(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) })?;
+    let fd =
+        check(unsafe { libc::syscall(libc::SYS_openat, directory, name.as_ptr(), flags | libc::O_CLOEXEC, MODE) })?;
     RawFd::try_from(fd).map(OwnedFd).map_err(|_| Errno::EBADF)
+}
+
+/// Give a file of a directory another name, which must be free or may be lost.
+pub(super) fn rename_at(directory: RawFd, from: &CStr, to: &CStr) -> Result<()> {
+    // SAFETY: NUL-terminated paths.
+    check(unsafe { libc::syscall(libc::SYS_renameat2, directory, from.as_ptr(), directory, to.as_ptr(), 0) }).map(drop)
+}
+
+/// Remove a file of a directory.
+pub(super) fn unlink_at(directory: RawFd, name: &CStr) -> Result<()> {
+    // SAFETY: a NUL-terminated path.
+    check(unsafe { libc::syscall(libc::SYS_unlinkat, directory, name.as_ptr(), 0) }).map(drop)
+}
+
+/// The user whose rights the process has.
+pub(super) fn effective_user() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Owner and permission bits of an open file.
+pub(super) fn owner_and_mode(fd: RawFd) -> Result<(u32, u32)> {
+    let mut facts = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel writes one struct stat.
+    check(unsafe { libc::syscall(libc::SYS_fstat, fd, facts.as_mut_ptr()) })?;
+    // SAFETY: fstat succeeded and filled it.
+    let facts = unsafe { facts.assume_init() };
+    Ok((facts.st_uid, facts.st_mode & 0o7777))
 }
 
 /// Lock a file or directory for this open of it alone. EAGAIN: somebody else has it.

@@ -44,6 +44,8 @@ pub(super) enum Found {
 pub(super) struct Default {
     /// What is attached: the program itself, or the dispatcher before it.
     pub(super) attached: AttachedProgram,
+    /// Id of the default program itself.
+    pub(super) program: u32,
     /// For a dispatcher: how many programs it calls.
     pub(super) behind: Option<u32>,
     pub(super) sockets: OwnedFd,
@@ -173,7 +175,7 @@ fn default(attached: AttachedProgram, behind: Option<u32>, info: &ProgInfo) -> R
         warn!("the XDP program {} ({PROGRAM}) on the interface has no map {SOCKET_MAP}", info.id);
         return Err(Errno::ENOENT);
     };
-    Ok(Found::Default(Default { attached, behind, sockets, entries, counter }))
+    Ok(Found::Default(Default { attached, program: info.id, behind, sockets, entries, counter }))
 }
 
 /// Whether a program of the dispatcher's name is one that is understood. EOPNOTSUPP: a newer one.

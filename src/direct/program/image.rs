@@ -3,6 +3,7 @@
 //! Made here rather than compiled, so that neither libbpf nor a compiler nor an object file is needed. Names, maps and the
 //! version in the type information are those by which libxdp recognises a program that it can share.
 
+use super::find::Counter;
 use crate::{
     direct::{
         bpf::{self, FuncInfo, Insn},
@@ -30,9 +31,12 @@ const XDP_PASS: i32 = 2;
 /// A loaded program, not attached yet.
 #[derive(Debug)]
 pub(super) struct Loaded {
-    pub(super) program: OwnedFd,
+    pub(super) file: OwnedFd,
+    pub(super) id: u32,
     pub(super) sockets: OwnedFd,
-    pub(super) counter: OwnedFd,
+    /// Queues that the socket map has room for.
+    pub(super) entries: u32,
+    pub(super) counter: Counter,
 }
 
 /// Load the program with a socket map of `entries` queues and the counter at 1, which is the loader's own reference.
@@ -53,12 +57,16 @@ pub(super) fn load(entries: u32) -> Result<Loaded> {
     // Without a record that ties the function to its type the kernel forgets the type information.
     let function = FuncInfo { insn_off: 0, type_id: FUNCTION_TYPE };
     let insns = instructions(&sockets, &counter);
-    let program = bpf::prog_load(PROGRAM, &insns, &btf, function, bpf::HAS_FRAGS).or_else(|e| match e {
+    let types = Some((&btf, function));
+    let program = bpf::prog_load(PROGRAM, &insns, types, bpf::HAS_FRAGS).or_else(|e| match e {
         // Kernels before 5.18 know no frames of several buffers.
-        Errno::EINVAL => bpf::prog_load(PROGRAM, &insns, &btf, function, 0),
+        Errno::EINVAL => bpf::prog_load(PROGRAM, &insns, types, 0),
         e => Err(e),
     });
-    Ok(Loaded { program: program.inspect_err(step("program"))?, sockets, counter })
+    let file = program.inspect_err(step("program"))?;
+    let id = bpf::prog_info(&file).inspect_err(step("program"))?.id;
+    let counter = Counter::new(counter).inspect_err(step("counter"))?;
+    Ok(Loaded { file, id, sockets, entries, counter })
 }
 
 /// `if (counter == 0) return XDP_PASS; return redirect(sockets[queue], or XDP_PASS if there is none);`

@@ -5,7 +5,7 @@
 
 use std::{
     ffi::{CString, OsString},
-    fs::DirBuilder,
+    fs::{self, DirBuilder},
     os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
     path::{Path, PathBuf},
     thread,
@@ -17,6 +17,7 @@ use once_cell::sync::Lazy;
 use crate::{
     direct::calls::{self, OwnedFd},
     errno::{Errno, Result},
+    sync::{AtomicBool, Ordering},
     sys, warn,
 };
 
@@ -45,9 +46,12 @@ static PLACE: Lazy<Place> = Lazy::new(|| {
     }
 });
 
+/// Whether it was said that there is no lock; once is enough.
+static SAID: AtomicBool = AtomicBool::new(false);
+
 /// The lock, held until dropped.
 #[derive(Debug)]
-pub(super) struct Lock(#[expect(dead_code, reason = "closing the descriptor lets the lock go")] Option<OwnedFd>);
+pub(super) struct Lock(Option<OwnedFd>);
 
 impl Lock {
     /// Wait for the lock. ETIMEDOUT: somebody has held it for ten seconds.
@@ -55,7 +59,10 @@ impl Lock {
     /// Where the directory cannot be made, which is so without root's rights over `/run`, the lock is not there for anybody
     /// of these rights: the caller goes on without it.
     pub(super) fn take() -> Result<Lock> {
-        let directory = &PLACE.directory;
+        Lock::take_in(&PLACE.directory, LIMIT_NS)
+    }
+
+    fn take_in(directory: &Path, limit_ns: u64) -> Result<Lock> {
         let fd = match open(directory) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) => {
@@ -68,14 +75,19 @@ impl Lock {
             }
             Err(error) => return Ok(Lock::without(directory, error)),
         };
-        let end = sys::now_ns() + LIMIT_NS;
+        let end = sys::now_ns() + limit_ns;
         loop {
             match calls::try_lock(fd.raw()) {
                 Ok(()) => return Ok(Lock(Some(fd))),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) if sys::now_ns() < end => thread::sleep(STEP),
                 Err(Errno::EAGAIN) => {
-                    warn!("another process has held the lock on {} for ten seconds", directory.display());
+                    let holder = holder(&fd).unwrap_or_else(|| "another process".to_owned());
+                    warn!(
+                        "{holder} has held the lock on {} for {} s; if it is stopped or hangs, let it go on or end it",
+                        directory.display(),
+                        limit_ns / 1_000_000_000
+                    );
                     return Err(Errno::ETIMEDOUT);
                 }
                 Err(error) => return Ok(Lock::without(directory, error)),
@@ -84,13 +96,41 @@ impl Lock {
     }
 
     fn without(directory: &Path, error: Errno) -> Lock {
-        warn!(
-            "cannot lock {}: {error}: programs that start or stop on the same interface at the same moment may disturb \
-             each other",
-            directory.display()
-        );
+        // Relaxed: only whether the line was written, nothing hangs on it.
+        if !SAID.swap(true, Ordering::Relaxed) {
+            warn!(
+                "cannot lock {}: {error}: programs that start or stop on the same interface at the same moment may \
+                 disturb each other",
+                directory.display()
+            );
+        }
         Lock(None)
     }
+
+    /// Which lock it is: device and inode of the directory. `None`: there is no lock.
+    pub(super) fn identity(&self) -> Option<(u64, u64)> {
+        sys::identity(self.0.as_ref()?.raw()).ok()
+    }
+}
+
+/// Who holds the lock on an open directory, as far as this process may see it.
+fn holder(directory: &OwnedFd) -> Option<String> {
+    let (_, inode) = sys::identity(directory.raw()).ok()?;
+    let pid = holder_in(&fs::read_to_string("/proc/locks").ok()?, inode)?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some(format!("process {pid} ({})", name.trim_end()))
+}
+
+/// The holder of the flock on an inode, from lines such as `1: FLOCK  ADVISORY  WRITE 1234 fe:00:393217 0 EOF`. Waiters'
+/// lines have an arrow first. The device is not compared: some file systems show another one here than in stat.
+fn holder_in(locks: &str, inode: u64) -> Option<u32> {
+    let suffix = format!(":{inode}");
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let fits = words.len() > 5 && words[1] == "FLOCK" && words[5].ends_with(&suffix);
+        // A holder in another process namespace is shown as 0 or -1.
+        if fits { words[4].parse().ok().filter(|pid| *pid != 0) } else { None }
+    })
 }
 
 fn open(directory: &Path) -> Result<OwnedFd> {
@@ -105,4 +145,41 @@ pub(super) fn dispatcher_directory(ifindex: u32, dispatcher_id: u32) -> Option<P
 /// A path for a system call.
 pub(super) fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stopped holder must not hang every other program, and the message must say whom to look at.
+    #[test]
+    fn d25_a_lock_that_is_not_let_go_is_waited_for_a_bounded_time() {
+        let directory = std::env::temp_dir().join(format!("slipring-lock-{}", std::process::id()));
+        let held = Lock::take_in(&directory, 0).unwrap();
+        assert_eq!(Lock::take_in(&directory, 50_000_000).map(drop), Err(Errno::ETIMEDOUT));
+        let Some(fd) = &held.0 else { panic!("a temporary directory can be locked") };
+        let said = holder(fd).unwrap();
+        assert!(said.starts_with(&format!("process {} (", std::process::id())), "{said}");
+        drop(held);
+        let again = Lock::take_in(&directory, 0).unwrap();
+        assert!(again.identity().is_some());
+        fs::remove_dir(&directory).unwrap();
+    }
+
+    #[test]
+    fn d25_waiters_and_other_kinds_of_locks_are_not_taken_for_the_holder() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 fe:00:7 0 EOF\n2: FLOCK  ADVISORY  WRITE 12 fe:00:17 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 13 fe:00:7 0 EOF\n3: -> FLOCK  ADVISORY  WRITE 14 fe:00:7 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 0 fe:00:9 0 EOF\n";
+        assert_eq!(holder_in(locks, 7), Some(13));
+        assert_eq!(holder_in(locks, 9), None);
+        assert_eq!(holder_in(locks, 8), None);
+    }
+
+    /// Where no lock can be had, work goes on without: nobody else of these rights has one either.
+    #[test]
+    fn d24_a_directory_that_cannot_be_made_is_done_without() {
+        let lock = Lock::take_in(Path::new("/proc/self/xdp"), 0).unwrap();
+        assert_eq!(lock.identity(), None);
+    }
 }

@@ -1,19 +1,23 @@
 //! The default XDP program: joining the one that is on an interface or bringing one, and leaving again.
 //!
 //! Any number of processes share it, libxdp's users among them: a counter in one of its maps says how many, and whoever
-//! takes it to 0 detaches the program. Counter changes are made under a lock that all of them use ([`lock`]). Looking,
-//! loading and attaching are not, so joining is a loop: whatever another process does in between, look again.
+//! takes it to 0 detaches the program. Counter changes are made under a lock that all of them use ([`lock`]). Looking is
+//! not, so joining is a loop: whatever another process does in between, look again. A process that dies leaves its
+//! references in the counter; the [`register`] tells which these are, and who comes or goes next takes them away.
 
 mod btf;
 mod find;
 mod image;
 mod lock;
+mod probe;
+mod register;
 
 use std::{fs, os::fd::RawFd, process, thread, time::Duration};
 
 use find::{Counter, Default, Found};
 use image::Loaded;
 use lock::Lock;
+use register::{Record, Register};
 
 use super::{
     bpf,
@@ -39,12 +43,12 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(500), Duration::from
 
 /// Take a reference for one socket. `xdp_flags` choose the mode; native unless they say otherwise.
 pub(super) fn join(ifindex: u32, xdp_flags: u32) -> Result<Box<dyn Program>> {
-    Ok(Box::new(Reference { shared: acquire(ifindex, xdp_flags)?, creator: process::id() }))
+    Ok(Box::new(Reference { shared: acquire(ifindex, xdp_flags, true)?, creator: process::id() }))
 }
 
 /// Take a reference that is never given back; returns a descriptor of the socket map.
 pub(super) fn permanent(ifindex: u32) -> Result<RawFd> {
-    Ok(acquire(ifindex, XDP_FLAGS_DRV_MODE)?.sockets.into_raw())
+    Ok(acquire(ifindex, XDP_FLAGS_DRV_MODE, false)?.sockets.into_raw())
 }
 
 /// One counted reference on the program of an interface.
@@ -58,6 +62,10 @@ struct Shared {
     entries: u32,
     /// `None`: a program of an old libxdp, which is not counted and never detached.
     counter: Option<Counter>,
+    /// Id of the program.
+    program: u32,
+    /// What makes the reference known to be ours. `None`: nothing can, or it is not to be given back.
+    record: Option<Record>,
 }
 
 /// A reference that is given back when dropped.
@@ -141,7 +149,8 @@ fn name(link: &Link) -> String {
 }
 
 /// Join the program that is on the interface, or bring one.
-fn acquire(ifindex: u32, xdp_flags: u32) -> Result<Shared> {
+/// `registered`: the reference will be given back.
+fn acquire(ifindex: u32, xdp_flags: u32, registered: bool) -> Result<Shared> {
     let mode = mode_of(xdp_flags);
     let netlink = Netlink::open()?;
     let start = sys::now_ns();
@@ -157,32 +166,45 @@ fn acquire(ifindex: u32, xdp_flags: u32) -> Result<Shared> {
                     Some(new) => new,
                     None => image::load(entries)?,
                 };
-                match netlink.set_xdp(ifindex, new.program.raw(), mode | XDP_FLAGS_UPDATE_IF_NOEXIST, None) {
-                    Ok(()) => {
-                        let counter = Some(Counter::new(new.counter)?);
-                        return Ok(Shared { netlink, ifindex, sockets: new.sockets, entries, counter });
-                    }
+                let lock = Lock::take()?;
+                let mut register = Register::open(&lock).filter(|_| registered);
+                let record = register.as_mut().and_then(|register| {
+                    register.forget(new.counter.id);
+                    register.enter(new.counter.id, false)
+                });
+                let refused = match netlink.set_xdp(ifindex, new.file.raw(), mode | XDP_FLAGS_UPDATE_IF_NOEXIST, None) {
+                    Ok(()) => return Ok(new.into_shared(netlink, ifindex, record)),
+                    Err(refused) => refused,
+                };
+                if let Some((register, record)) = register.zip(record) {
+                    register.remove(record);
+                }
+                drop(lock);
+                match refused.error {
                     // Somebody was faster.
-                    Err(Refused { error: Errno::EBUSY | Errno::EEXIST | Errno::EAGAIN, .. }) => loaded = Some(new),
-                    Err(refused) => {
+                    Errno::EBUSY | Errno::EEXIST | Errno::EAGAIN => loaded = Some(new),
+                    error => {
                         explain_attach(&link, mode, &refused);
-                        return Err(refused.error);
+                        return Err(error);
                     }
                 }
             }
             Found::Going => {}
             Found::Default(found) => {
-                let Some(counter) = &found.counter else { return Ok(found.into_shared(netlink, ifindex)) };
+                let Some(counter) = &found.counter else { return Ok(found.into_shared(netlink, ifindex, None)) };
                 let lock = Lock::take()?;
-                let count = counter.read()?;
+                // It may have gone, or another have come, before we had the lock.
+                let same = netlink.link(ifindex)?.xdp == link.xdp;
+                let count = if same { counter.read()? } else { 0 };
                 if count > 0 {
-                    counter.write(count + 1)?;
+                    let record = found.count_in(counter, count, Register::open(&lock).filter(|_| registered))?;
                     drop(lock);
-                    return Ok(found.into_shared(netlink, ifindex));
+                    return Ok(found.into_shared(netlink, ifindex, record));
                 }
                 // Its last user is about to detach it, or has died in the attempt.
                 let now = sys::now_ns();
                 match at_zero {
+                    _ if !same => at_zero = None,
                     Some((id, since)) if id == found.attached.id => {
                         if now - since > STALE_NS {
                             detach(&netlink, ifindex, &found)?;
@@ -236,47 +258,104 @@ fn explain_attach(link: &Link, mode: u32, refused: &Refused) {
 }
 
 impl Default {
-    fn into_shared(self, netlink: Netlink, ifindex: u32) -> Shared {
-        Shared { netlink, ifindex, sockets: self.sockets, entries: self.entries, counter: self.counter }
+    fn into_shared(self, netlink: Netlink, ifindex: u32, record: Option<Record>) -> Shared {
+        let (sockets, entries, counter, program) = (self.sockets, self.entries, self.counter, self.program);
+        Shared { netlink, ifindex, sockets, entries, counter, program, record }
+    }
+
+    /// Whether a socket is to be found in the map. Where that cannot be told, as if there were one.
+    fn has_sockets(&self) -> bool {
+        probe::any_socket(&self.sockets, self.entries).unwrap_or(true)
+    }
+
+    /// Raise the counter by one reference, which the register then knows, and lower it by those of dead processes.
+    fn count_in(&self, counter: &Counter, count: i32, register: Option<Register<'_>>) -> Result<Option<Record>> {
+        let Some(mut register) = register else { return counter.write(count + 1).map(|()| None) };
+        let (mut owed, mut settled) = register.census(counter.id, None).owed(count);
+        // A socket may have been handed to a process that lives on.
+        if settled.is_empty() || self.has_sockets() {
+            (owed, settled) = (0, Vec::new());
+        }
+        let mut record = register.enter(counter.id, true);
+        register.doubt_all(&mut settled);
+        counter.write(count - owed + 1)?;
+        if let Some(record) = &mut record {
+            register.confirm(record);
+        }
+        register.strike(&settled);
+        Ok(record)
+    }
+}
+
+impl Loaded {
+    fn into_shared(self, netlink: Netlink, ifindex: u32, record: Option<Record>) -> Shared {
+        let (sockets, entries, counter, program) = (self.sockets, self.entries, Some(self.counter), self.id);
+        Shared { netlink, ifindex, sockets, entries, counter, program, record }
     }
 }
 
 impl Shared {
     /// Give the reference back; the last one detaches the program, under the lock, so that nobody meets a counter of 0 on
-    /// a program that is still attached.
-    fn leave(&self) -> Result<()> {
+    /// a program that is still attached. Also the last one is who shares the counter with dead processes of ours alone.
+    fn leave(&mut self) -> Result<()> {
         let Some(counter) = &self.counter else { return Ok(()) };
         let lock = Lock::take()?;
-        let count = counter.read()?;
-        if count > 1 {
-            return counter.write(count - 1);
-        }
-        if count < 1 {
+        let register = Register::open(&lock);
+        let mut own = register.as_ref().and_then(|register| Some((register, self.record.take()?)));
+        if let Some((register, record)) = &mut own
+            && !register.doubt(record)
+        {
             return Ok(());
         }
+        // An early return leaves a record that says that its process has died, which is then true of the reference.
+        let count = counter.read()?;
+        // With 0 somebody is detaching it already.
+        let rest = (count - 1).max(0);
+        let census = register.as_ref().map(|r| r.census(counter.id, own.as_ref().map(|(_, record)| record)));
+        let (owed, settled) = census.unwrap_or_default().owed(rest);
+        let others = rest > 0 && (owed < rest || probe::any_socket(&self.sockets, self.entries).unwrap_or(true));
+        let keep = match count {
+            1.. if others => counter.write(rest).map(|()| false)?,
+            1.. => self.take_off(counter, count, &lock)?,
+            _ => false,
+        };
+        if let Some((register, mut record)) = own {
+            if keep {
+                register.confirm(&mut record);
+            } else {
+                register.strike(if others { &[] } else { &settled });
+                register.remove(record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Take the counter from `count` to 0 and the program off. True: it must stay, and so must the reference.
+    fn take_off(&self, counter: &Counter, count: i32, lock: &Lock) -> Result<bool> {
         let link = match self.netlink.link(self.ifindex) {
             // The interface is gone and the program with it, or it has moved to another namespace with the program: then
             // the counter must not be 0.
-            Err(Errno::ENODEV) => return Ok(()),
+            Err(Errno::ENODEV) => return Ok(bpf::prog_by_id(self.program).is_ok()),
             other => other?,
         };
-        match find::look(self.ifindex, link.xdp, Some(&lock))? {
+        match find::look(self.ifindex, link.xdp, Some(lock))? {
             Found::Default(found) if found.counter.as_ref().is_some_and(|c| c.id == counter.id) => {
                 if found.behind.is_some_and(|programs| programs > 1) {
-                    // Only libxdp can take one program out of its dispatcher. With the counter at 1 it can be joined.
-                    return Ok(());
+                    // Only libxdp can take one program out of its dispatcher. With the counter above 0 it can be joined.
+                    return Ok(true);
                 }
                 counter.write(0)?;
                 detach(&self.netlink, self.ifindex, &found).inspect_err(|_| {
                     // A 0 that stays would keep everybody else from the interface.
-                    if let Err(error) = counter.write(1) {
+                    if let Err(error) = counter.write(count) {
                         warn!("{}: cannot restore the reference counter: {error}", name(&link));
                     }
-                })
+                })?;
             }
             // Somebody has detached or replaced it.
-            _ => counter.write(0),
+            _ => counter.write(0)?,
         }
+        Ok(false)
     }
 }
 
