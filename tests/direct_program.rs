@@ -12,45 +12,8 @@ mod direct_support;
 
 use std::{os::fd::AsRawFd, process::Command, ptr, thread, time::Duration};
 
-use direct_support::*;
+use direct_support::{attach::attach_foreign, *};
 use slipring::abi::{types::*, xsk::*};
-
-/// A foreign XDP program that passes everything, attached by netlink; needs no compiler.
-fn attach_foreign(name: &str) {
-    // `bpf_insn`s: r0 = XDP_PASS; exit.
-    let insns: [u64; 2] = [0x0000_0002_0000_00b7, 0x95];
-    #[repr(C)]
-    struct Attr {
-        kind: u32,
-        count: u32,
-        insns: u64,
-        license: u64,
-        rest: [u64; 8],
-    }
-    let attr = Attr { kind: 6, count: 2, insns: insns.as_ptr() as u64, license: c"GPL".as_ptr() as u64, rest: [0; 8] };
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, 5, &attr, std::mem::size_of::<Attr>()) };
-    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-    set_xdp(name, fd as i32);
-    unsafe { libc::close(fd as i32) };
-}
-
-/// RTM_SETLINK with IFLA_XDP {fd}.
-fn set_xdp(name: &str, fd: i32) {
-    let mut message = Vec::new();
-    for word in [52u32, 19 | 5 << 16, 1, 0, 0, index_of(name), 0, 0] {
-        message.extend_from_slice(&word.to_ne_bytes());
-    }
-    for word in [20u32 | (43 | 1 << 15) << 16, 8 | 1 << 16, fd.cast_unsigned(), 8 | 3 << 16, 4] {
-        message.extend_from_slice(&word.to_ne_bytes());
-    }
-    let socket = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, 0) };
-    let sent = unsafe { libc::send(socket, message.as_ptr().cast(), message.len(), 0) };
-    assert_eq!(sent, 52);
-    let mut answer = [0i32; 64];
-    assert!(unsafe { libc::recv(socket, answer.as_mut_ptr().cast(), 256, 0) } >= 20);
-    assert_eq!(answer[4], 0, "netlink");
-    unsafe { libc::close(socket) };
-}
 
 #[test]
 fn c43_c49_c64_the_program_comes_and_goes_without_a_trace_or_a_word() {
@@ -163,6 +126,36 @@ fn d5_the_last_to_leave_detaches_in_the_mode_that_is_attached() {
     generic.delete();
     assert_eq!(xdp_on("va"), None);
     assert_eq!((a.delete(), b.delete()), (0, 0));
+}
+
+#[test]
+fn the_mode_bits_go_by_libxdps_order_and_the_others_change_nothing() {
+    const UPDATE_IF_NOEXIST: u32 = 1;
+    const REPLACE: u32 = 16;
+    let Some(_world) = World::with_veth(1) else { return };
+    for (xdp_flags, generic) in [
+        (0, false),
+        (DRV, false),
+        (SKB, true),
+        (SKB | DRV, true),
+        (UPDATE_IF_NOEXIST, false),
+        (UPDATE_IF_NOEXIST | SKB, true),
+        (REPLACE, false),
+    ] {
+        let umem = TestUmem::new();
+        let socket = TestSocket::new(&umem, "va", 0, How { xdp_flags, ..PROGRAM }).unwrap();
+        assert_eq!(xdp_on("va").map(|(_, generic)| generic), Some(generic), "{xdp_flags:#x}");
+        socket.delete();
+        assert_eq!((xdp_on("va"), umem.delete()), (None, 0), "{xdp_flags:#x}");
+    }
+    assert_eq!(messages(), "");
+    // veth runs no programs in a device: refused, with the UMEM usable afterwards.
+    const HW: u32 = 8;
+    let umem = TestUmem::new();
+    assert!(TestSocket::new(&umem, "va", 0, How { xdp_flags: HW, ..PROGRAM }).is_err());
+    assert!(messages().contains("offloaded mode"));
+    TestSocket::new(&umem, "va", 0, PROGRAM).unwrap().delete();
+    assert_eq!((xdp_on("va"), umem.delete()), (None, 0));
 }
 
 #[test]

@@ -7,6 +7,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unreachable_pub, missing_debug_implementations, missing_docs, reason = "private to the tests")]
 
+pub mod attach;
+
 use std::{
     ffi::{CString, c_char, c_int, c_void},
     fs,
@@ -451,6 +453,12 @@ pub fn wait(pid: libc::pid_t) -> i32 {
     let mut status = 0;
     assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 }
+}
+
+/// Kill a child at once and wait until it is gone.
+pub fn kill(pid: libc::pid_t) {
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    wait(pid);
 }
 
 /// Run `body` in a forked child and return its exit status.

@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(unsure, format!("{}.unsure", record.name));
         let name = record.name.clone();
         drop(record);
-        assert_eq!(register.census(id, None).dead, [name.clone()]);
+        assert_eq!(register.census(id, None).dead, std::slice::from_ref(&name));
         let mut names = [name];
         register.doubt_all(&mut names);
         assert_eq!(register.census(id, None), Census { unsure: vec![unsure], ..Census::default() });
