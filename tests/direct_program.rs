@@ -243,35 +243,6 @@ fn d15_d17_a_permanent_program_stays_and_a_callers_map_is_only_written() {
 }
 
 #[test]
-fn d22_creates_and_deletes_of_many_processes_do_not_disturb_each_other() {
-    let Some(_world) = World::with_veth(4) else { return };
-    let children: Vec<_> = (0..4)
-        .map(|queue| {
-            fork(move || {
-                for _ in 0..50 {
-                    let umem = TestUmem::new();
-                    match TestSocket::new(&umem, "va", queue, PROGRAM) {
-                        Ok(socket) => socket.delete(),
-                        Err(_) => {
-                            eprint!("{}", messages());
-                            return 1;
-                        }
-                    }
-                    if umem.delete() != 0 {
-                        return 2;
-                    }
-                }
-                0
-            })
-        })
-        .collect();
-    for pid in children {
-        assert_eq!(wait(pid), 0);
-    }
-    assert_eq!(xdp_on("va"), None);
-}
-
-#[test]
 fn d33_the_interface_may_go_before_the_socket() {
     let Some(_world) = World::with_veth(1) else { return };
     let before = fds();
@@ -444,41 +415,6 @@ fn libxdp_joins_our_program_and_we_join_its() {
         assert_eq!(umem.delete(), 0);
     }
     assert_eq!(messages(), "");
-}
-
-#[test]
-fn d22_nothing_of_ours_fails_beside_churning_libxdp_users() {
-    let Some(_world) = World::with_veth(8) else { return };
-    let Some(binary) = LibxdpUser::available() else { return };
-    let mut users: Vec<_> = (4..6).map(|queue| LibxdpUser::start(&binary, "va", queue, 0)).collect();
-    for user in &mut users {
-        user.order("churn 40");
-    }
-    let children: Vec<_> = (0..3)
-        .map(|queue| {
-            fork(move || {
-                for _ in 0..40 {
-                    let umem = TestUmem::new();
-                    match TestSocket::new(&umem, "va", queue, PROGRAM) {
-                        Ok(socket) => socket.delete(),
-                        Err(_) => {
-                            eprint!("{}", messages());
-                            return 1;
-                        }
-                    }
-                    umem.delete();
-                }
-                0
-            })
-        })
-        .collect();
-    for pid in children {
-        assert_eq!(wait(pid), 0);
-    }
-    for user in &mut users {
-        // libxdp itself fails now and then when others come and go: not ours to judge.
-        user.answer();
-    }
 }
 
 #[test]
