@@ -2,7 +2,12 @@
 //! some of them killed meanwhile. Needs root and AF_XDP; the parts with libxdp need its development files. The ordinary
 //! run is a short one; `make soak` runs the ignored tests, which are the same with full counts.
 
-#![allow(clippy::undocumented_unsafe_blocks, reason = "the C interface is called as C calls it")]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::cast_possible_truncation,
+    reason = "the C interface is called as C calls it"
+)]
 
 mod direct_support;
 

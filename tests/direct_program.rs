@@ -178,9 +178,10 @@ fn c44_a_foreign_program_is_left_alone_and_named() {
     let (id, _) = xdp_on("va").unwrap();
     let umem = TestUmem::new();
     assert_eq!(TestSocket::new(&umem, "va", 0, PROGRAM).err(), Some(-libc::EBUSY));
-    assert!(messages().contains(&format!("XDP program {id}")));
+    let said = messages();
+    assert!(said.contains(&format!("XDP program {id}")) && said.contains("ip link set dev va xdpdrv off"), "{said}");
     assert_eq!(xdp_on("va"), Some((id, false)));
-    ip("link set dev va xdp off");
+    ip("link set dev va xdpdrv off");
     let socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
     socket.delete();
     assert_eq!(umem.delete(), 0);

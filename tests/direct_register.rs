@@ -17,12 +17,13 @@ use std::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
         unix::net::UnixStream,
     },
+    process::Command,
     ptr,
     time::{Duration, Instant},
 };
 
 use direct_support::{
-    attach::{attach_foreign, link, program},
+    attach::{attach_foreign, link, program, set_xdp_generic},
     *,
 };
 use slipring::abi::xsk::*;
@@ -296,4 +297,75 @@ fn c44_a_program_that_has_replaced_ours_is_left_alone() {
     assert_eq!(xdp_on("va"), Some(foreign));
     assert_eq!((umem.delete(), records(&[me()])), (0, 0));
     assert_eq!(messages(), "");
+}
+
+/// What `slipring doctor` says of default programs.
+fn doctor(arguments: &[&str]) -> String {
+    let out = Command::new(env!("CARGO_BIN_EXE_slipring")).arg("doctor").args(arguments).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap() + &String::from_utf8(out.stderr).unwrap();
+    text.split_inclusive('\n').skip_while(|l| !l.starts_with("default program") && !l.starts_with('{')).collect()
+}
+
+/// The command that it names, which must do what it says.
+fn follow(said: &str) {
+    let command = said.split("to take it off: ").nth(1).unwrap().trim();
+    let out = Command::new("sh").args(["-c", command]).output().unwrap();
+    assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(xdp_on("va"), None, "{command}");
+    assert_eq!(doctor(&["va"]), "");
+}
+
+#[test]
+fn doctor_tells_a_stale_program_from_a_used_one_and_how_to_take_it_off() {
+    let Some(_world) = World::with_veth(2) else { return };
+    assert_eq!(doctor(&[]), "");
+    let victim = user(0, |_| ());
+    let (id, _) = xdp_on("va").unwrap();
+    assert_eq!(doctor(&[]), "");
+    let used = format!("default program {id} on va (native mode): used: a socket receives through it\n");
+    assert_eq!(doctor(&["va"]), used);
+    kill(victim);
+    for arguments in [&[][..], &["va"]] {
+        let said = doctor(arguments);
+        assert!(said.starts_with(&format!("default program {id} on va (native mode): stale: 1 reference")), "{said}");
+    }
+    let json = doctor(&["--json"]);
+    assert!(json.contains(&format!(r#""programs":[{{"interface":"va","program":{id},"mode":"native""#)), "{json}");
+    assert!(json.contains(r#""live":[],"dead":1,"sockets":false,"state":"stale""#), "{json}");
+    // Looking changes nothing: the register still knows.
+    assert_eq!(records(&[victim]), 1);
+    follow(&doctor(&[]));
+    assert_eq!(doctor(&["vb"]), "");
+}
+
+#[test]
+fn doctor_names_the_command_for_every_way_in_which_a_program_can_be_attached() {
+    let Some(_world) = World::with_veth(2) else { return };
+    assert_eq!(unsafe { xsk_setup_xdp_prog(index_of("va") as i32, ptr::null_mut()) }, 0);
+    let (id, _) = xdp_on("va").unwrap();
+    let ours = program(id);
+    let said = doctor(&["va"]);
+    assert!(said.contains("(native mode): unclear: 1 reference") && said.contains("xsk_setup_xdp_prog"), "{said}");
+    follow(&said);
+    set_xdp_generic("va", ours.as_raw_fd());
+    assert!(doctor(&[]).contains("(generic mode)"));
+    follow(&doctor(&[]));
+    if Command::new("bpftool").arg("version").output().is_err() {
+        return println!("skipped in part: no bpftool");
+    }
+    let link = link(&ours, "va");
+    follow(&doctor(&[]));
+    drop(link);
+}
+
+/// A user that only sends has no entry in the map, but it has a record.
+#[test]
+fn doctor_knows_users_that_only_send() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let umem = TestUmem::new();
+    let socket = TestSocket::new(&umem, "va", 0, How { rx: false, ..PROGRAM }).unwrap();
+    let said = doctor(&["va"]);
+    assert!(said.contains(&format!("used: in use by process {}", me())), "{said}");
+    socket.delete();
+    assert_eq!(umem.delete(), 0);
 }

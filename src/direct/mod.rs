@@ -10,6 +10,7 @@ mod netlink;
 mod program;
 mod socket;
 
+pub use program::survey;
 use std::{ffi::CStr, os::fd::RawFd, sync::Arc};
 
 use crate::{

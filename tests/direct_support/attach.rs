@@ -23,13 +23,23 @@ pub fn attach_foreign(name: &str) {
     unsafe { libc::close(fd as i32) };
 }
 
-/// RTM_SETLINK with IFLA_XDP {fd}: native mode, in the place of whatever is there.
+/// Attach in native mode, in the place of whatever is there.
 pub fn set_xdp(name: &str, fd: i32) {
+    set_link(name, fd, 4);
+}
+
+/// Attach in generic mode.
+pub fn set_xdp_generic(name: &str, fd: i32) {
+    set_link(name, fd, 2);
+}
+
+/// RTM_SETLINK with IFLA_XDP {fd, flags}.
+fn set_link(name: &str, fd: i32, flags: u32) {
     let mut message = Vec::new();
     for word in [52u32, 19 | 5 << 16, 1, 0, 0, index_of(name), 0, 0] {
         message.extend_from_slice(&word.to_ne_bytes());
     }
-    for word in [20u32 | (43 | 1 << 15) << 16, 8 | 1 << 16, fd.cast_unsigned(), 8 | 3 << 16, 4] {
+    for word in [20u32 | (43 | 1 << 15) << 16, 8 | 1 << 16, fd.cast_unsigned(), 8 | 3 << 16, flags] {
         message.extend_from_slice(&word.to_ne_bytes());
     }
     let socket = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, 0) };

@@ -1,13 +1,18 @@
 //! `slipring doctor`: which provider something gets, and why.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::{CString, OsStr, OsString},
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use slipring::config::{self, Devices, KINDS, Kind, Origin, Pattern, Spec};
+use slipring::{
+    config::{self, Devices, KINDS, Kind, Origin, Pattern, Spec},
+    direct::survey::{self, Standing, State},
+    errno::Errno,
+    sys,
+};
 
 use crate::{
     json::Json,
@@ -68,6 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(library) => library.path.display().to_string(),
         Err(why) => why.to_string(),
     };
+    let programs = default_programs(&asked);
     if arguments.json {
         let answers = |list: &[Answer]| Json::List(list.iter().map(Answer::json).collect());
         let object = Json::Object(vec![
@@ -78,6 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             ("devices_set", Json::Bool(devices.is_set)),
             ("devices", answers(&listed)),
             ("asked", answers(&asked)),
+            ("programs", Json::List(programs.iter().map(program_json).collect())),
         ]);
         println!("{object}");
     } else {
@@ -85,6 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             print_machine(&machine, &devices, &listed, &library_text);
         }
         print_answers(&asked);
+        print_programs(&programs, asked.is_empty());
     }
     let failed = if asked.is_empty() { listed.iter().any(|a| !a.ok) } else { asked.iter().any(|a| !a.ok) };
     ExitCode::from(u8::from(failed))
@@ -116,6 +124,64 @@ fn print_machine(machine: &Machine, devices: &Devices, listed: &[Answer], librar
     };
     println!("{}: {state}", config::VARIABLE);
     print_answers(listed);
+}
+
+/// A default program on an interface, or why the interface cannot be looked at.
+type OnInterface = (String, Result<Standing, Errno>);
+
+/// The default programs on the interfaces asked about; on every one if nothing was asked.
+fn default_programs(asked: &[Answer]) -> Vec<OnInterface> {
+    if asked.is_empty() {
+        return survey::all().unwrap_or_else(|error| vec![("*".to_owned(), Err(error))]);
+    }
+    let interfaces = asked.iter().filter(|a| a.kind == "interface" && a.provider == Some("direct") && a.ok);
+    interfaces.filter_map(|a| Some((a.name.clone(), survey::on(&a.name).transpose()?))).collect()
+}
+
+fn program_json((interface, found): &OnInterface) -> Json {
+    let interface = ("interface", Json::text(interface));
+    match found {
+        Err(error) => Json::Object(vec![interface, ("error", Json::text(error.to_string()))]),
+        Ok(found) => {
+            let number = |n: i32| Json::Int(u64::try_from(n).unwrap_or(0));
+            Json::Object(vec![
+                interface,
+                ("program", Json::Int(u64::from(found.program))),
+                ("mode", Json::text(found.mode)),
+                ("dispatcher", found.dispatcher.map_or(Json::Null, |id| Json::Int(u64::from(id)))),
+                ("references", found.references.map_or(Json::Null, number)),
+                ("live", Json::List(found.live.iter().map(|pid| Json::Int(u64::from(*pid))).collect())),
+                ("dead", number(found.dead)),
+                ("sockets", found.sockets.map_or(Json::Null, Json::Bool)),
+                ("state", Json::text(found.state.name())),
+                ("why", Json::text(&found.why)),
+                ("remove", Json::text(&found.removal)),
+            ])
+        }
+    }
+}
+
+/// `stale_only`: nobody asked about them, so only what a person may want to remove.
+fn print_programs(programs: &[OnInterface], stale_only: bool) {
+    for (interface, found) in programs {
+        match found {
+            Err(error) => println!("XDP program on {interface}: cannot be looked at: {error}"),
+            Ok(found) if stale_only && found.state == State::Used => {}
+            Ok(found) => {
+                let behind = found.dispatcher.map_or(String::new(), |id| format!(", behind dispatcher {id}"));
+                println!(
+                    "default program {} on {interface} ({} mode{behind}): {}: {}",
+                    found.program,
+                    found.mode,
+                    found.state.name(),
+                    found.why
+                );
+                if found.state != State::Used {
+                    println!("  to take it off: {}", found.removal);
+                }
+            }
+        }
+    }
 }
 
 fn print_answers(answers: &[Answer]) {
@@ -185,8 +251,7 @@ fn direct(name: String, kind: &'static str, reason: String, machine: &Machine) -
 /// Tell what the text is, and answer.
 fn answer(subject: &OsStr, devices: &Devices, machine: &Machine, library: Option<&Library>) -> Answer {
     let Some(text) = subject.to_str() else { return of_program(subject, library) };
-    let sysfs = Path::new("/sys/class/net").join(text);
-    let is_interface = !text.is_empty() && !text.contains('/') && sysfs.is_dir();
+    let is_interface = number(text).is_some();
     let word = text.split([':', '?']).next().unwrap_or("");
     let is_kind = Spec::is_spec(text) || KINDS.iter().any(|k| k.name == word);
     let (origin, _) = devices.look_up(text);
@@ -244,11 +309,21 @@ fn of_interface(name: &str, devices: &Devices, machine: &Machine) -> Answer {
     answer
 }
 
+/// The number of an interface of this network namespace.
+fn number(name: &str) -> Option<u32> {
+    sys::interface_index(&CString::new(name).ok()?).ok()
+}
+
 /// What the kernel says about an interface: `None` if there is none.
 fn facts(name: &str) -> Option<String> {
+    let number = number(name)?;
     let dir = Path::new("/sys/class/net").join(name);
     let read = |file: &str| fs::read_to_string(dir.join(file)).map(|t| t.trim().to_owned());
-    let mtu = read("mtu").ok()?;
+    // /sys shows the namespace in which it was mounted, which may have another interface of this name.
+    if read("ifindex").ok().as_deref() != Some(&number.to_string()) {
+        return Some(format!("interface number {number}; /sys is another network namespace's, so no more is known"));
+    }
+    let mtu = read("mtu").unwrap_or_default();
     let queues = |prefix: &str| {
         let names = fs::read_dir(dir.join("queues")).into_iter().flatten().flatten().map(|e| e.file_name());
         names.filter(|n| n.to_string_lossy().starts_with(prefix)).count()

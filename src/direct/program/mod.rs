@@ -11,6 +11,7 @@ mod image;
 mod lock;
 mod probe;
 mod register;
+pub mod survey;
 
 use std::{fs, os::fd::RawFd, process, thread, time::Duration};
 
@@ -217,19 +218,20 @@ fn acquire(ifindex: u32, xdp_flags: u32, registered: bool) -> Result<Shared> {
                 if sys::now_ns() - start > UNSEEN_NS {
                     warn!(
                         "{} has the XDP dispatcher {id} of libxdp without a default program that can be seen; take it off \
-                         (xdp-loader unload {} --all) or use XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD",
+                         (xdp-loader unload {} --all, or {}) or use XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD",
                         name(&link),
-                        name(&link)
+                        name(&link),
+                        survey::take_off(&link)
                     );
                     return Err(Errno::EBUSY);
                 }
             }
             Found::Foreign { id, name: program } => {
                 warn!(
-                    "{} has the XDP program {id} ({program}), which is not a default program of AF_XDP; take it off (ip \
-                     link set dev {} xdp off) or use XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD",
+                    "{} has the XDP program {id} ({program}), which is not a default program of AF_XDP; take it off ({}) \
+                     or use XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD",
                     name(&link),
-                    name(&link)
+                    survey::take_off(&link)
                 );
                 return Err(Errno::EBUSY);
             }
