@@ -34,9 +34,14 @@ pub(super) struct Place {
 }
 
 static PLACE: Lazy<Place> = Lazy::new(|| {
-    let bpffs = sys::secure_env(c"LIBXDP_BPFFS").unwrap_or_else(|| OsString::from("/sys/fs/bpf"));
-    let bpffs = PathBuf::from(bpffs);
-    if !calls::is_bpffs(&bpffs) && sys::secure_env(c"LIBXDP_BPFFS_AUTOMOUNT").is_some_and(|v| v == "1") {
+    let automount = sys::secure_env(c"LIBXDP_BPFFS_AUTOMOUNT").is_some_and(|v| v == "1");
+    choose(sys::secure_env(c"LIBXDP_BPFFS"), automount)
+});
+
+/// libxdp's choice.
+fn choose(bpffs: Option<OsString>, automount: bool) -> Place {
+    let bpffs = PathBuf::from(bpffs.unwrap_or_else(|| OsString::from("/sys/fs/bpf")));
+    if !calls::is_bpffs(&bpffs) && automount {
         calls::mount_bpffs(&bpffs);
     }
     if calls::is_bpffs(&bpffs) {
@@ -44,7 +49,7 @@ static PLACE: Lazy<Place> = Lazy::new(|| {
     } else {
         Place { directory: PathBuf::from("/run/xdp"), in_bpffs: false }
     }
-});
+}
 
 /// Whether it was said that there is no lock; once is enough.
 static SAID: AtomicBool = AtomicBool::new(false);
@@ -174,6 +179,36 @@ mod tests {
         assert_eq!(holder_in(locks, 7), Some(13));
         assert_eq!(holder_in(locks, 9), None);
         assert_eq!(holder_in(locks, 8), None);
+    }
+
+    /// libxdp's users must find the same place.
+    #[test]
+    fn d24_the_lock_is_in_the_bpf_file_system_where_there_is_one_and_else_in_run() {
+        let directory = std::env::temp_dir().join(format!("slipring-bpffs-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let at = |automount| choose(Some(directory.clone().into_os_string()), automount);
+        let place = at(false);
+        assert_eq!((place.directory.as_path(), place.in_bpffs), (Path::new("/run/xdp"), false));
+        // In a mount namespace of its own, which ends with the thread.
+        let mounted = thread::scope(|scope| {
+            let trial = scope.spawn(|| {
+                // SAFETY: no pointers.
+                let own = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+                let (kind, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+                // SAFETY: NUL-terminated strings.
+                if !own || unsafe { libc::mount(kind, c"/".as_ptr(), kind, flags, std::ptr::null()) } != 0 {
+                    return None;
+                }
+                let place = at(true);
+                let lock = place.in_bpffs.then(|| Lock::take_in(&place.directory, 0).unwrap());
+                lock.map(|lock| (place.directory.clone(), lock.identity(), at(false).directory))
+            });
+            trial.join().unwrap()
+        });
+        fs::remove_dir(&directory).unwrap();
+        let Some((place, identity, again)) = mounted else { return println!("skipped in part: no BPF file system") };
+        assert_eq!((&place, &again), (&directory.join("xdp"), &directory.join("xdp")));
+        assert!(identity.is_some());
     }
 
     /// Where no lock can be had, work goes on without: nobody else of these rights has one either.

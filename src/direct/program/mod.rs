@@ -218,10 +218,9 @@ fn acquire(ifindex: u32, xdp_flags: u32, registered: bool) -> Result<Shared> {
                 if sys::now_ns() - start > UNSEEN_NS {
                     warn!(
                         "{} has the XDP dispatcher {id} of libxdp without a default program that can be seen; take it off \
-                         (xdp-loader unload {} --all, or {}) or use XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD",
+                         (xdp-loader unload {} --all) or use XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD",
                         name(&link),
-                        name(&link),
-                        survey::take_off(&link)
+                        name(&link)
                     );
                     return Err(Errno::EBUSY);
                 }
