@@ -274,6 +274,32 @@ fn a_forked_childs_cleanup_does_not_touch_the_parents_socket() {
     assert_eq!(umem.delete(), 0);
 }
 
+/// There the parent's number means nobody, or somebody else.
+#[test]
+fn a_child_in_another_process_namespace_does_not_take_its_parent_for_dead() {
+    let Some(_world) = World::with_veth(1) else { return };
+    let peer = Peer::new("vb");
+    let mut umem = TestUmem::new();
+    umem.fill(0, 32);
+    let mut socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+    let status = in_child(|| {
+        if unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0 {
+            println!("skipped: no process namespace of its own");
+            return 0;
+        }
+        in_child(|| {
+            assert_eq!(std::process::id(), 1);
+            unsafe { xsk_socket__delete(socket.xsk) };
+            unsafe { xsk_umem__delete(umem.umem) }
+        })
+    });
+    assert_eq!(status, 0);
+    peer.send(5);
+    assert_eq!(socket.receive(5), 5);
+    socket.delete();
+    assert_eq!((xdp_on("va"), umem.delete()), (None, 0));
+}
+
 #[test]
 fn a_child_whose_parent_is_gone_cleans_up() {
     let Some(_world) = World::with_veth(1) else { return };

@@ -2,7 +2,10 @@
 
 use std::{
     ffi::{CStr, CString},
-    os::{fd::RawFd, unix::ffi::OsStrExt},
+    os::{
+        fd::RawFd,
+        unix::{ffi::OsStrExt, fs::MetadataExt},
+    },
     path::Path,
 };
 
@@ -148,8 +151,37 @@ pub(super) fn try_lock(fd: RawFd) -> Result<()> {
     check(unsafe { libc::syscall(libc::SYS_flock, fd, libc::LOCK_EX | libc::LOCK_NB) }).map(drop)
 }
 
+/// The process that made something, as its forks remember it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Creator {
+    pid: u32,
+    /// Where that number means it.
+    namespace: Option<u64>,
+}
+
+impl Creator {
+    /// This process.
+    pub(super) fn this() -> Creator {
+        Creator { pid: std::process::id(), namespace: pid_namespace() }
+    }
+
+    /// Whether this process is to look after what was made: it made it, or whoever did is no more. A fork in another
+    /// process namespace cannot tell, and leaves it alone.
+    pub(super) fn is_us_or_gone(self) -> bool {
+        let here = pid_namespace();
+        if here != self.namespace {
+            return false;
+        }
+        self.pid == std::process::id() || !is_alive(self.pid)
+    }
+}
+
+fn pid_namespace() -> Option<u64> {
+    std::fs::metadata("/proc/self/ns/pid").ok().map(|facts| facts.ino())
+}
+
 /// Whether a process still runs; one that has exited and was not waited for does not.
-pub(super) fn is_alive(pid: u32) -> bool {
+fn is_alive(pid: u32) -> bool {
     let Ok(pid) = i32::try_from(pid) else { return false };
     // SAFETY: no pointers; signal 0 only asks.
     if check(unsafe { libc::syscall(libc::SYS_kill, pid, 0) }) == Err(Errno::ESRCH) {

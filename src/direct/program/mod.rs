@@ -13,7 +13,7 @@ mod probe;
 mod register;
 pub mod survey;
 
-use std::{fs, os::fd::RawFd, process, thread, time::Duration};
+use std::{fs, os::fd::RawFd, thread, time::Duration};
 
 use find::{Counter, Default, Found};
 use image::Loaded;
@@ -22,7 +22,7 @@ use register::{Record, Register};
 
 use super::{
     bpf,
-    calls::{self, OwnedFd},
+    calls::{self, Creator, OwnedFd},
     netlink::{Link, Netlink, Refused},
 };
 use crate::{
@@ -44,7 +44,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(500), Duration::from
 
 /// Take a reference for one socket. `xdp_flags` choose the mode; native unless they say otherwise.
 pub(super) fn join(ifindex: u32, xdp_flags: u32) -> Result<Box<dyn Program>> {
-    Ok(Box::new(Reference { shared: acquire(ifindex, xdp_flags, true)?, creator: process::id() }))
+    Ok(Box::new(Reference { shared: acquire(ifindex, xdp_flags, true)?, creator: Creator::this() }))
 }
 
 /// Take a reference that is never given back; returns a descriptor of the socket map.
@@ -74,26 +74,19 @@ struct Shared {
 struct Reference {
     shared: Shared,
     /// The process that took it. A forked child has a copy of the object but not of the reference.
-    creator: u32,
-}
-
-impl Reference {
-    /// Whether this process is to change anything: it took the reference, or whoever did is no more.
-    fn is_ours(&self) -> bool {
-        self.creator == process::id() || !calls::is_alive(self.creator)
-    }
+    creator: Creator,
 }
 
 impl Program for Reference {
     fn insert(&self, queue: u32, socket: &dyn uapi::Socket) -> Result<()> {
-        if !self.is_ours() {
+        if !self.creator.is_us_or_gone() {
             return Ok(());
         }
         bpf::map_update(self.shared.sockets.raw(), queue, &socket.fd().to_ne_bytes())
     }
 
     fn remove(&self, queue: u32) -> Result<()> {
-        if !self.is_ours() {
+        if !self.creator.is_us_or_gone() {
             return Ok(());
         }
         bpf::map_delete(self.shared.sockets.raw(), queue)
@@ -120,7 +113,7 @@ impl Program for Reference {
 
 impl Drop for Reference {
     fn drop(&mut self) {
-        if self.is_ours()
+        if self.creator.is_us_or_gone()
             && let Err(error) = self.shared.leave()
         {
             warn!("cannot give back the default XDP program on interface {}: {error}", self.shared.ifindex);
