@@ -19,7 +19,7 @@ use crate::{
 /// Name of libxdp's program that calls others.
 const DISPATCHER: &str = "xdp_dispatcher";
 /// Programs that a dispatcher can call.
-const SLOTS: u32 = 10;
+const SLOTS: usize = 10;
 /// Newest layout of a dispatcher that is understood.
 const DISPATCHER_VERSION: u32 = 3;
 
@@ -32,9 +32,11 @@ pub(super) enum Found {
     Going,
     /// A default program, alone or behind a dispatcher.
     Default(Default),
-    /// A dispatcher whose programs are not to be seen. libxdp pins them after it attached the dispatcher, so this may be
-    /// over in a moment.
-    Dispatcher { id: u32 },
+    /// A dispatcher that calls no default program, only those of these names.
+    Others { id: u32, programs: Vec<String> },
+    /// A dispatcher whose programs are not to be seen, and why. libxdp pins them after it attached the dispatcher, so this
+    /// may be over in a moment.
+    Hidden { id: u32, why: String },
     /// Something else.
     Foreign { id: u32, name: String },
 }
@@ -47,7 +49,7 @@ pub(super) struct Default {
     /// Id of the default program itself.
     pub(super) program: u32,
     /// For a dispatcher: how many programs it calls.
-    pub(super) behind: Option<u32>,
+    pub(super) behind: Option<usize>,
     pub(super) sockets: OwnedFd,
     /// Queues that the socket map has room for.
     pub(super) entries: u32,
@@ -113,8 +115,10 @@ pub(super) fn look(ifindex: u32, attached: Attached, held: Option<&Lock>) -> Res
     if info.name == PROGRAM {
         return default(attached, None, &info);
     }
-    if info.name == DISPATCHER && is_dispatcher(&info)? {
-        return behind_dispatcher(ifindex, attached, held);
+    if info.name == DISPATCHER
+        && let Some(dispatcher) = dispatcher(&info)?
+    {
+        return behind_dispatcher(ifindex, attached, &dispatcher, held);
     }
     Ok(Found::Foreign { id, name: info.name })
 }
@@ -135,7 +139,7 @@ fn cannot_look(id: u32, error: Errno) {
 }
 
 /// A program of the right name: check its version and find its maps.
-fn default(attached: AttachedProgram, behind: Option<u32>, info: &ProgInfo) -> Result<Found> {
+fn default(attached: AttachedProgram, behind: Option<usize>, info: &ProgInfo) -> Result<Found> {
     let version = match info.btf_id {
         0 => None,
         id => match bpf::btf_data(id) {
@@ -178,61 +182,101 @@ fn default(attached: AttachedProgram, behind: Option<u32>, info: &ProgInfo) -> R
     Ok(Found::Default(Default { attached, program: info.id, behind, sockets, entries, counter }))
 }
 
-/// Whether a program of the dispatcher's name is one that is understood. EOPNOTSUPP: a newer one.
-fn is_dispatcher(info: &ProgInfo) -> Result<bool> {
-    /// First byte of a configuration that carries its version in the second.
-    const MAGIC: u8 = 236;
-    let [map_id] = info.map_ids[..] else { return Ok(false) };
+/// What a dispatcher says of itself.
+#[derive(Debug, PartialEq, Eq)]
+struct Dispatcher {
+    version: u32,
+    /// Programs that it calls; `None`: a version that is not read so far.
+    programs: Option<usize>,
+}
+
+impl Dispatcher {
+    /// Read the configuration of a dispatcher; `None`: it is from before the version was in it.
+    fn parse(configuration: &[u8]) -> Option<Dispatcher> {
+        /// First byte of a configuration that has its version in the second, and then the number of programs.
+        const MAGIC: u8 = 236;
+        match *configuration {
+            [MAGIC, version, programs, ..] => {
+                let programs = (u32::from(version) <= DISPATCHER_VERSION).then_some(programs.into());
+                Some(Dispatcher { version: version.into(), programs })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a program of the dispatcher's name is; `None`: nothing of libxdp's. EOPNOTSUPP: a newer one.
+fn dispatcher(info: &ProgInfo) -> Result<Option<Dispatcher>> {
+    let [map_id] = info.map_ids[..] else { return Ok(None) };
     if info.btf_id == 0 {
-        return Ok(false);
+        return Ok(None);
     }
     let map = bpf::map_by_id(map_id)?;
     let shape = bpf::map_info(&map)?;
     let fits =
         shape.key_size == 4 && shape.max_entries == 1 && shape.value_size >= 2 && shape.flags & bpf::RDONLY_PROG != 0;
     if !fits {
-        return Ok(false);
+        return Ok(None);
     }
     let mut value = vec![0u8; (shape.value_size as usize).next_multiple_of(8)];
     bpf::map_lookup(map.raw(), 0, &mut value)?;
-    let version = if value[0] == MAGIC {
-        Some(u32::from(value[1]))
-    } else {
-        btf::metadata_number(&bpf::btf_data(info.btf_id)?, METADATA, "dispatcher_version")?
+    let dispatcher = match Dispatcher::parse(&value) {
+        None => btf::metadata_number(&bpf::btf_data(info.btf_id)?, METADATA, "dispatcher_version")?
+            .map(|version| Dispatcher { version, programs: None }),
+        known => known,
     };
-    match version {
-        Some(version) if version > DISPATCHER_VERSION => {
-            warn!(
-                "the XDP dispatcher {} on the interface has version {version}; {DISPATCHER_VERSION} is the newest known here",
-                info.id
-            );
-            Err(Errno::EOPNOTSUPP)
-        }
-        Some(_) => Ok(true),
-        None => Ok(false),
+    if let Some(Dispatcher { version, .. }) = dispatcher
+        && version > DISPATCHER_VERSION
+    {
+        warn!(
+            "the XDP dispatcher {} on the interface has version {version}; {DISPATCHER_VERSION} is the newest known here",
+            info.id
+        );
+        return Err(Errno::EOPNOTSUPP);
     }
+    Ok(dispatcher)
 }
 
 /// Look through the programs that a dispatcher calls. They are found by their pins.
-fn behind_dispatcher(ifindex: u32, attached: AttachedProgram, held: Option<&Lock>) -> Result<Found> {
+fn behind_dispatcher(
+    ifindex: u32,
+    attached: AttachedProgram,
+    dispatcher: &Dispatcher,
+    held: Option<&Lock>,
+) -> Result<Found> {
     let id = attached.id;
-    let Some(directory) = dispatcher_directory(ifindex, id) else { return Ok(Found::Dispatcher { id }) };
+    let Some(directory) = dispatcher_directory(ifindex, id) else {
+        return Ok(Found::Hidden { id, why: "this process finds no BPF file system".into() });
+    };
     let own = if held.is_none() { Some(Lock::take()?) } else { None };
-    let mut default_info = None;
-    let mut count = 0;
-    for slot in 0..SLOTS {
-        let pin = c_path(&directory.join(format!("prog{slot}-prog")))?;
-        let Ok(fd) = bpf::obj_get(&pin) else { break };
-        count += 1;
-        let info = bpf::prog_info(&fd)?;
-        if info.name == PROGRAM && default_info.is_none() {
-            default_info = Some(info);
+    let mut found = None;
+    let mut others = Vec::new();
+    let mut hidden = None;
+    for slot in 0..dispatcher.programs.unwrap_or(SLOTS) {
+        let pin = directory.join(format!("prog{slot}-prog"));
+        match bpf::obj_get(&c_path(&pin)?) {
+            Ok(fd) => {
+                let info = bpf::prog_info(&fd)?;
+                if info.name == PROGRAM && found.is_none() {
+                    found = Some((fd, info));
+                } else {
+                    others.push(info.name);
+                }
+            }
+            // The one before was the last.
+            Err(Errno::ENOENT) if slot > 0 && dispatcher.programs.is_none() => break,
+            Err(error) => hidden = Some(format!("{}: {error}", pin.display())),
         }
     }
     drop(own);
-    match default_info {
-        Some(info) => default(attached, Some(count), &info),
-        None => Ok(Found::Dispatcher { id }),
+    match (found, hidden) {
+        // One that is called but cannot be seen is to be kept as well.
+        (Some((_fd, info)), hidden) => {
+            let seen = 1 + others.len() + usize::from(hidden.is_some());
+            default(attached, Some(dispatcher.programs.unwrap_or(seen)), &info)
+        }
+        (None, Some(why)) => Ok(Found::Hidden { id, why }),
+        (None, None) => Ok(Found::Others { id, programs: others }),
     }
 }
 
@@ -244,5 +288,19 @@ mod tests {
     fn d31_a_program_that_runs_in_the_device_alone_is_no_program_here() {
         let offloaded = Attached { hw: 5, ..Attached::default() };
         assert!(matches!(look(1, offloaded, None), Ok(Found::Nothing)));
+    }
+
+    #[test]
+    fn a_dispatchers_version_and_programs_are_read_where_they_are() {
+        // Version 3 has 128 bytes, version 2 124; both have magic, version, number of programs in the first three.
+        for (version, len) in [(2, 124), (3, 128)] {
+            let mut bytes = vec![0u8; len];
+            bytes[..4].copy_from_slice(&[236, version, 2, 1]);
+            let read = Dispatcher::parse(&bytes);
+            assert_eq!(read, Some(Dispatcher { version: version.into(), programs: Some(2) }));
+        }
+        // Of a newer one nothing but the version is known, and version 1 had none here.
+        assert_eq!(Dispatcher::parse(&[236, 4, 2, 1]), Some(Dispatcher { version: 4, programs: None }));
+        assert_eq!(Dispatcher::parse(&[2, 0, 0, 0]), None);
     }
 }

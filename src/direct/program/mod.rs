@@ -149,7 +149,8 @@ fn acquire(ifindex: u32, xdp_flags: u32, registered: bool) -> Result<Shared> {
     let netlink = Netlink::open()?;
     let start = sys::now_ns();
     let mut loaded: Option<Loaded> = None;
-    let mut at_zero: Option<(u32, u64)> = None;
+    let mut at_zero = Since::default();
+    let mut unseen = Since::default();
     let mut pause = PAUSES.0;
     loop {
         let link = netlink.link(ifindex)?;
@@ -196,27 +197,38 @@ fn acquire(ifindex: u32, xdp_flags: u32, registered: bool) -> Result<Shared> {
                     return Ok(found.into_shared(netlink, ifindex, record));
                 }
                 // Its last user is about to detach it, or has died in the attempt.
-                let now = sys::now_ns();
-                match at_zero {
-                    _ if !same => at_zero = None,
-                    Some((id, since)) if id == found.attached.id => {
-                        if now - since > STALE_NS {
-                            detach(&netlink, ifindex, &found)?;
-                        }
+                if !same {
+                    at_zero = Since::default();
+                } else if at_zero.lasts(found.attached.id) > STALE_NS {
+                    if found.has_company() {
+                        let record = found.count_in(counter, 0, Register::open(&lock).filter(|_| registered))?;
+                        drop(lock);
+                        return Ok(found.into_shared(netlink, ifindex, record));
                     }
-                    _ => at_zero = Some((found.attached.id, now)),
+                    detach(&netlink, ifindex, &found)?;
                 }
             }
-            Found::Dispatcher { id } => {
-                if sys::now_ns() - start > UNSEEN_NS {
+            Found::Hidden { id, why } => {
+                if unseen.lasts(id) > UNSEEN_NS {
                     warn!(
-                        "{} has the XDP dispatcher {id} of libxdp without a default program that can be seen; take it off \
-                         (xdp-loader unload {} --all) or use XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD",
+                        "{} has the XDP dispatcher {id} of libxdp, whose programs cannot be seen ({why}); if they are pinned \
+                         elsewhere, LIBXDP_BPFFS tells where; else take it off (xdp-loader unload {} --all) or use \
+                         XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD",
                         name(&link),
                         name(&link)
                     );
                     return Err(Errno::EBUSY);
                 }
+            }
+            Found::Others { id, programs } => {
+                warn!(
+                    "{} has the XDP dispatcher {id} of libxdp, which calls {} and no default program of AF_XDP; only libxdp \
+                     can add one: take it off (xdp-loader unload {} --all) or use XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD",
+                    name(&link),
+                    programs.join(", "),
+                    name(&link)
+                );
+                return Err(Errno::EBUSY);
             }
             Found::Foreign { id, name: program } => {
                 warn!(
@@ -234,6 +246,24 @@ fn acquire(ifindex: u32, xdp_flags: u32, registered: bool) -> Result<Shared> {
         }
         thread::sleep(pause);
         pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+/// Since when a program has been in the same state.
+#[derive(Default)]
+struct Since(Option<(u32, u64)>);
+
+impl Since {
+    /// For how long, in nanoseconds; another program begins anew.
+    fn lasts(&mut self, id: u32) -> u64 {
+        let now = sys::now_ns();
+        match self.0 {
+            Some((same, since)) if same == id => now - since,
+            _ => {
+                self.0 = Some((id, now));
+                0
+            }
+        }
     }
 }
 
@@ -255,6 +285,11 @@ impl Default {
     fn into_shared(self, netlink: Netlink, ifindex: u32, record: Option<Record>) -> Shared {
         let (sockets, entries, counter, program) = (self.sockets, self.entries, self.counter, self.program);
         Shared { netlink, ifindex, sockets, entries, counter, program, record }
+    }
+
+    /// Whether the dispatcher calls other programs too. Only libxdp can take one program out of its dispatcher.
+    fn has_company(&self) -> bool {
+        self.behind.is_some_and(|programs| programs > 1)
     }
 
     /// Whether a socket is to be found in the map. Where that cannot be told, as if there were one.
@@ -334,17 +369,30 @@ impl Shared {
         };
         match find::look(self.ifindex, link.xdp, Some(lock))? {
             Found::Default(found) if found.counter.as_ref().is_some_and(|c| c.id == counter.id) => {
-                if found.behind.is_some_and(|programs| programs > 1) {
-                    // Only libxdp can take one program out of its dispatcher. With the counter above 0 it can be joined.
+                if found.has_company() {
+                    // With the counter above 0 it can be joined.
                     return Ok(true);
                 }
                 counter.write(0)?;
-                detach(&self.netlink, self.ifindex, &found).inspect_err(|_| {
+                let result = detach(&self.netlink, self.ifindex, &found);
+                if result != Ok(Detach::Done) {
                     // A 0 that stays would keep everybody else from the interface.
                     if let Err(error) = counter.write(count) {
                         warn!("{}: cannot restore the reference counter: {error}", name(&link));
                     }
-                })?;
+                }
+                return result.map(|done| done != Detach::Done);
+            }
+            // libxdp is building the dispatcher anew, with this program in it.
+            Found::Going => return Ok(true),
+            Found::Hidden { id, why } => {
+                warn!(
+                    "{}: the default XDP program stays attached behind the dispatcher {id}, whose programs cannot be seen \
+                     ({why}); xdp-loader unload {} --all takes it off",
+                    name(&link),
+                    name(&link)
+                );
+                return Ok(true);
             }
             // Somebody has detached or replaced it.
             _ => counter.write(0)?,
@@ -353,8 +401,16 @@ impl Shared {
     }
 }
 
+/// What has become of a program that was to be detached.
+#[derive(PartialEq, Eq)]
+enum Detach {
+    Done,
+    /// Another one is in its place by now, which may be a dispatcher that calls it.
+    Replaced,
+}
+
 /// Take a default program off its interface, in the mode in which it is attached.
-fn detach(netlink: &Netlink, ifindex: u32, found: &Default) -> Result<()> {
+fn detach(netlink: &Netlink, ifindex: u32, found: &Default) -> Result<Detach> {
     let program = &found.attached;
     let refused = match netlink.set_xdp(ifindex, -1, program.mode, Some(program.fd.raw())) {
         // Kernels before 5.7 know no expected program.
@@ -363,8 +419,7 @@ fn detach(netlink: &Netlink, ifindex: u32, found: &Default) -> Result<()> {
     };
     match refused {
         Ok(()) => {}
-        // Another program is there by now.
-        Err(Refused { error: Errno::EEXIST, .. }) => return Ok(()),
+        Err(Refused { error: Errno::EEXIST, .. }) => return Ok(Detach::Replaced),
         // A BPF link holds it.
         Err(Refused { error: Errno::EBUSY, .. }) => bpf::detach_xdp_link(ifindex, program.id)?,
         Err(refused) => {
@@ -375,7 +430,7 @@ fn detach(netlink: &Netlink, ifindex: u32, found: &Default) -> Result<()> {
     if found.behind.is_some() {
         unpin(ifindex, program.id);
     }
-    Ok(())
+    Ok(Detach::Done)
 }
 
 /// Remove the pins of a dispatcher that is attached no more. What cannot be removed keeps memory in use and does no harm.

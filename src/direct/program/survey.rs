@@ -92,8 +92,8 @@ pub fn on(interface: &str) -> Result<Option<Standing>> {
     let link = netlink.link(ifindex)?;
     Ok(match find::look(ifindex, link.xdp, Some(&lock))? {
         Found::Default(found) => Some(describe(&link, &found, &lock)?),
-        Found::Dispatcher { id } => Some(unseen(&link, id)),
-        Found::Nothing | Found::Going | Found::Foreign { .. } => None,
+        Found::Hidden { id, why } => Some(unseen(&link, id, &why)),
+        Found::Nothing | Found::Going | Found::Others { .. } | Found::Foreign { .. } => None,
     })
 }
 
@@ -179,7 +179,7 @@ fn references_are(n: i32) -> String {
     if n == 1 { "1 reference is".to_owned() } else { format!("{n} references are") }
 }
 
-fn unseen(link: &Link, id: u32) -> Standing {
+fn unseen(link: &Link, id: u32, why: &str) -> Standing {
     Standing {
         interface: name(link),
         program: id,
@@ -190,9 +190,10 @@ fn unseen(link: &Link, id: u32) -> Standing {
         dead: 0,
         sockets: None,
         state: State::Unclear,
-        why: "libxdp's dispatcher without a default program that can be seen: the pins of its programs are not where \
-              LIBXDP_BPFFS or /sys/fs/bpf says"
-            .to_owned(),
+        why: format!(
+            "libxdp's dispatcher, whose programs cannot be seen ({why}); LIBXDP_BPFFS tells where they are pinned, if not \
+             in /sys/fs/bpf"
+        ),
         removal: take_off(link),
     }
 }
