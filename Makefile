@@ -31,7 +31,7 @@ UNPRIVILEGED := $(shell [ "$$(id -u)" != 0 ] || ! command -v setpriv >/dev/null 
 	echo setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all)
 
 .DELETE_ON_ERROR:
-.PHONY: all lib bin programs demo test soak bench deps install uninstall headers check-headers lint loom sanitize clean help
+.PHONY: all lib bin programs demo test test-dispatcher soak bench deps install uninstall headers check-headers lint loom sanitize clean help
 
 all: lib bin
 
@@ -40,6 +40,7 @@ help:
 	@echo 'make demo            4 sockets on one UMEM send over a lossless wire; needs no privileges'
 	@echo 'make test            everything that is tested; calls make deps'
 	@echo 'make soak            the tests that take minutes: full counts, with kill -9'
+	@echo 'make test-dispatcher the kernel path beside libxdp'"'"'s dispatcher, in a QEMU guest with Debian'"'"'s kernel'
 	@echo 'make deps            what the tests need besides Rust, gcc and make: as root on Debian it is installed'
 	@echo 'make bench           figures of this machine (one: build/bin/slipring bench NAME)'
 	@echo 'make install         PREFIX ($(PREFIX)), BINDIR, LIBDIR, INCLUDEDIR and DESTDIR count; make uninstall undoes it'
@@ -113,6 +114,9 @@ test: deps
 
 soak: deps
 	$(CARGO) test --profile tool --test direct_churn -- --ignored --nocapture
+
+test-dispatcher:
+	@scripts/test-dispatcher
 
 bench: all $(YARDSTICKS)
 	build/bin/slipring bench tx wire passthrough create $(BENCHFLAGS)

@@ -493,7 +493,12 @@ impl LibxdpUser {
 
     /// Start it on a queue of an interface.
     pub fn start(binary: &Path, name: &str, queue: u32, xdp_flags: u32) -> LibxdpUser {
-        let mut child = Command::new(binary)
+        LibxdpUser::start_as(Command::new(binary), name, queue, xdp_flags)
+    }
+
+    /// As [`LibxdpUser::start`], with a command that starts it in some other way.
+    pub fn start_as(mut command: Command, name: &str, queue: u32, xdp_flags: u32) -> LibxdpUser {
+        let mut child = command
             .args([name, &queue.to_string(), &xdp_flags.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
