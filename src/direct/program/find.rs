@@ -56,6 +56,13 @@ pub(super) struct Default {
     pub(super) counter: Option<Counter>,
 }
 
+impl Default {
+    /// Whether the dispatcher calls other programs too. Only libxdp can take one program out of its dispatcher.
+    pub(super) fn has_company(&self) -> bool {
+        self.behind.is_some_and(|programs| programs > 1)
+    }
+}
+
 /// A program as it is attached.
 #[derive(Debug)]
 pub(super) struct AttachedProgram {

@@ -287,11 +287,6 @@ impl Default {
         Shared { netlink, ifindex, sockets, entries, counter, program, record }
     }
 
-    /// Whether the dispatcher calls other programs too. Only libxdp can take one program out of its dispatcher.
-    fn has_company(&self) -> bool {
-        self.behind.is_some_and(|programs| programs > 1)
-    }
-
     /// Whether a socket is to be found in the map. Where that cannot be told, as if there were one.
     fn has_sockets(&self) -> bool {
         probe::any_socket(&self.sockets, self.entries).unwrap_or(true)
