@@ -75,7 +75,7 @@ impl Errno {
 pub(crate) struct SavedErrno(i32);
 
 impl SavedErrno {
-    /// Remember it.
+    /// Of the calling thread, now.
     pub(crate) fn save() -> SavedErrno {
         // SAFETY: no preconditions.
         let errno = unsafe { libc::__errno_location() };
@@ -83,7 +83,7 @@ impl SavedErrno {
         SavedErrno(unsafe { *errno })
     }
 
-    /// Put it back.
+    /// On the same thread.
     pub(crate) fn restore(&self) {
         // SAFETY: no preconditions.
         let errno = unsafe { libc::__errno_location() };

@@ -18,7 +18,7 @@ use core::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{
-    errno::{Errno, Result},
+    errno::{Errno, Result, SavedErrno},
     log,
 };
 
@@ -70,16 +70,21 @@ impl Return for () {
 }
 
 /// Run the body of an exported function: a panic stops here as EIO, and a failure sets `errno` and becomes the return
-/// value that the type has for it. What there is to say is said when the body has let go of its locks.
+/// value that the type has for it. What there is to say is said when the body has let go of its locks. A success leaves
+/// `errno` as the program had it.
 ///
 /// `name` is the function's C name, for the message that a panic leaves.
 #[inline]
 pub fn guard<R: Return>(name: &str, body: impl FnOnce() -> Result<R::Value>) -> R {
+    let before = SavedErrno::save();
     let hold = log::hold();
     let result = catch_unwind(AssertUnwindSafe(body));
     drop(hold);
     match result {
-        Ok(Ok(value)) => R::success(value),
+        Ok(Ok(value)) => {
+            before.restore();
+            R::success(value)
+        }
         Ok(Err(error)) => {
             error.set();
             R::failure(error)
@@ -117,7 +122,15 @@ mod tests {
             assert!(guard::<*mut u8>("t", || Err(error)).is_null());
             assert_eq!(Errno::last(), error);
         }
-        assert_eq!(guard::<c_int>("t", || Ok(7)), 7);
+        Errno::EBUSY.set();
+        assert_eq!(
+            guard::<c_int>("t", || {
+                Errno::ENOENT.set();
+                Ok(7)
+            }),
+            7
+        );
+        assert_eq!(Errno::last(), Errno::EBUSY);
     }
 
     #[test]
