@@ -57,42 +57,6 @@ TEST(C51_umem_alone)
 	check_clean(before, "a hundred rounds");
 }
 
-/* D14. The ring structs are the program's: it may move them and free the old ones once the create call is back. */
-TEST(D14_ring_structs_move)
-{
-	struct footprint before = { 0, 0 };
-
-	not_libxdp("it unmaps what the struct says by then");
-	for (int round = 0; round < 3; round++) {
-		struct rig *r, moved;
-		struct peer p;
-		struct xdp_desc d;
-
-		if (round == 1)
-			before = footprint();
-		r = malloc(sizeof(*r));
-		rig_open(r, (struct rig_options){ 0 });
-		moved = *r;
-		memset(r, 0x5a, sizeof(*r));
-		free(r);
-		peer_open(&p);
-		rig_fill(&moved, 0, 8);
-		peer_send(&p, FRAME_LEN, 1);
-		CHECK(rig_receive(&moved, &d, 1000), "no frame");
-		rig_queue(&moved, 100, 1);
-		EQ(rig_kick(&moved), 0, "kick");
-		EQ(peer_receive(&p, FRAME_LEN), 100, "frame");
-		memset(&moved.rx, 0x5a, sizeof(moved.rx));
-		memset(&moved.tx, 0x5a, sizeof(moved.tx));
-		memset(&moved.fill, 0x5a, sizeof(moved.fill));
-		memset(&moved.comp, 0x5a, sizeof(moved.comp));
-		peer_close(&p);
-		rig_close(&moved);
-		if (round > 0)
-			check_clean(before, "a round with moved structs");
-	}
-}
-
 /* A flood from the far end while a thread does something else. */
 struct flood {
 	struct peer peer;

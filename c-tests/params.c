@@ -191,24 +191,6 @@ TEST(C34_null_arguments)
 	munmap(area, 1 << 20);
 }
 
-/* Where libxdp crashes there is an error here. */
-TEST(D30_null_where_libxdp_crashes)
-{
-	struct xsk_socket *xsk = NULL;
-	struct xsk_ring_prod fill, tx;
-	struct xsk_ring_cons comp, rx;
-	struct xsk_umem *umem = NULL;
-	uint8_t *area = map_area(1 << 20);
-
-	not_libxdp("it crashes");
-	EQ(xsk_umem__create(&umem, area, 1 << 20, &fill, &comp, NULL), 0, "xsk_umem__create");
-	EQ(xsk_socket__create(&xsk, NULL, 0, umem, &rx, &tx, NULL), -EFAULT, "no interface name");
-	EQ(errno, EFAULT, "errno");
-	EQ(xsk_socket__update_xskmap(NULL, 0), -EFAULT, "no socket");
-	EQ(xsk_umem__delete(umem), 0, "xsk_umem__delete");
-	munmap(area, 1 << 20);
-}
-
 /* A socket's parameters, one wrong at a time, on one umem, which still works in the end. */
 TEST(C34_C46_C52_socket_parameters)
 {
@@ -297,30 +279,6 @@ TEST(C52_retry_with_another_ring)
 	EQ(rig_kick(&r), 0, "kick");
 	EQ(peer_receive(&p, FRAME_LEN), 100, "frame");
 	peer_close(&p);
-	rig_close(&r);
-}
-
-/* A retry with another ring size is refused; libxdp succeeds with a wrong mask. */
-TEST(D10_retry_with_another_size)
-{
-	struct xsk_socket_config config;
-	struct rig r;
-
-	not_libxdp("a smaller ring gets the wrong mask");
-	memset(&r, 0, sizeof(r));
-	r.opt = rig_defaults((struct rig_options){ 0 });
-	r.size = (uint64_t)r.opt.chunk * r.opt.chunks;
-	r.area = map_area(r.size);
-	EQ(rig_umem(&r), 0, "xsk_umem__create");
-	config = rig_config(&r.opt);
-	EQ(xsk_socket__create(&r.xsk, ifname_of(A), 99, r.umem, &r.rx, &r.tx, &config), -EINVAL, "queue 99");
-	config.rx_size = 128;
-	EQ(xsk_socket__create(&r.xsk, ifname_of(A), 0, r.umem, &r.rx, &r.tx, &config), -EINVAL, "smaller RX ring");
-	config.rx_size = 512;
-	EQ(xsk_socket__create(&r.xsk, ifname_of(A), 0, r.umem, &r.rx, &r.tx, &config), -EINVAL, "larger RX ring");
-	config.rx_size = 256;
-	EQ(xsk_socket__create(&r.xsk, ifname_of(A), 0, r.umem, &r.rx, &r.tx, &config), 0, "the same RX ring");
-	EQ(r.rx.mask, 255, "RX mask");
 	rig_close(&r);
 }
 

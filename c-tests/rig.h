@@ -33,6 +33,8 @@ struct rig_options {
 	uint32_t chunk, chunks, headroom, umem_flags; /* 0: 4096 bytes, 256 of them */
 	uint32_t fill, comp, rx, tx;                  /* 0: 256 entries */
 	bool no_rx, no_tx;
+	bool no_program;     /* also without it a socket that only sends gets none */
+	uint32_t xdp_flags;
 	uint16_t bind_flags; /* 0: XDP_COPY */
 };
 
@@ -85,7 +87,8 @@ static inline struct xsk_socket_config rig_config(const struct rig_options *opt)
 		.rx_size = opt->rx,
 		.tx_size = opt->tx,
 		/* A socket that only sends needs no program; without one, creating it is the same on all providers. */
-		.libbpf_flags = opt->no_rx ? XSK_LIBBPF_FLAGS__INHIBIT_PROG_LOAD : 0,
+		.libbpf_flags = opt->no_rx || opt->no_program ? XSK_LIBBPF_FLAGS__INHIBIT_PROG_LOAD : 0,
+		.xdp_flags = opt->xdp_flags,
 		.bind_flags = opt->bind_flags,
 	};
 
@@ -103,19 +106,29 @@ static inline struct xsk_socket_config rig_config(const struct rig_options *opt)
 		ret_;                                                               \
 	})
 
-static inline void rig_open(struct rig *r, struct rig_options opt)
+/* The UMEM alone. */
+static inline void rig_open_umem(struct rig *r, struct rig_options opt)
 {
-	struct xsk_socket_config config;
-
 	memset(r, 0, sizeof(*r));
 	r->opt = rig_defaults(opt);
 	r->size = (uint64_t)r->opt.chunk * r->opt.chunks;
 	r->area = map_area(r->size);
 	EQ(rig_umem(r), 0, "xsk_umem__create");
-	config = rig_config(&r->opt);
-	EQ(BUSY_RETRY(xsk_socket__create(&r->xsk, ifname_of(r->opt.port), r->opt.queue, r->umem,
-					 r->opt.no_rx ? NULL : &r->rx, r->opt.no_tx ? NULL : &r->tx, &config)),
-	   0, "xsk_socket__create");
+}
+
+/* Its first socket, as the options say. Returns what xsk_socket__create returns. */
+static inline int rig_socket(struct rig *r)
+{
+	struct xsk_socket_config config = rig_config(&r->opt);
+
+	return xsk_socket__create(&r->xsk, ifname_of(r->opt.port), r->opt.queue, r->umem, r->opt.no_rx ? NULL : &r->rx,
+				  r->opt.no_tx ? NULL : &r->tx, &config);
+}
+
+static inline void rig_open(struct rig *r, struct rig_options opt)
+{
+	rig_open_umem(r, opt);
+	EQ(BUSY_RETRY(rig_socket(r)), 0, "xsk_socket__create");
 }
 
 static inline int rig_fd(const struct rig *r)
@@ -123,11 +136,16 @@ static inline int rig_fd(const struct rig *r)
 	return xsk_socket__fd(r->xsk);
 }
 
+static inline void rig_close_umem(struct rig *r)
+{
+	EQ(xsk_umem__delete(r->umem), 0, "xsk_umem__delete");
+	EQ(munmap(r->area, r->size), 0, "munmap of the UMEM");
+}
+
 static inline void rig_close(struct rig *r)
 {
 	xsk_socket__delete(r->xsk);
-	EQ(xsk_umem__delete(r->umem), 0, "xsk_umem__delete");
-	EQ(munmap(r->area, r->size), 0, "munmap of the UMEM");
+	rig_close_umem(r);
 }
 
 /* The test frame: the addresses, ethertype 0x88b5, then its number, then bytes that follow from both. */
@@ -244,6 +262,33 @@ static inline bool rig_receive(struct rig *r, struct xdp_desc *d, unsigned ms)
 	*d = *xsk_ring_cons__rx_desc(&r->rx, idx);
 	xsk_ring_cons__release(&r->rx, 1);
 	return true;
+}
+
+/* One more socket over a rig's umem. */
+struct more {
+	struct xsk_socket *xsk;
+	struct xsk_ring_cons rx, comp;
+	struct xsk_ring_prod tx, fill;
+};
+
+static inline struct xsk_socket_config no_program(const struct rig *r)
+{
+	struct xsk_socket_config config = rig_config(&r->opt);
+
+	config.libbpf_flags = XSK_LIBBPF_FLAGS__INHIBIT_PROG_LOAD;
+	return config;
+}
+
+/* Send one chunk of the rig's by a socket's TX ring. */
+static inline void send_one(struct rig *r, struct xsk_ring_prod *tx, int fd, uint32_t chunk)
+{
+	uint32_t idx = 0;
+
+	make_frame(r->area + (uint64_t)chunk * r->opt.chunk, FRAME_LEN, chunk);
+	EQ(xsk_ring_prod__reserve(tx, 1, &idx), 1, "room in the TX ring");
+	*xsk_ring_prod__tx_desc(tx, idx) = (struct xdp_desc){ .addr = (uint64_t)chunk * r->opt.chunk, .len = FRAME_LEN };
+	xsk_ring_prod__submit(tx, 1);
+	EQ(kick_fd(fd), 0, "kick");
 }
 
 static inline struct xdp_statistics rig_statistics(int fd)

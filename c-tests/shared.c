@@ -1,32 +1,6 @@
 /* Several sockets over one umem: on one queue, on several queues, on several interfaces; in every order of deletion. */
 #include "peer.h"
 
-/* One more socket over a rig's umem. */
-struct more {
-	struct xsk_socket *xsk;
-	struct xsk_ring_cons rx, comp;
-	struct xsk_ring_prod tx, fill;
-};
-
-static struct xsk_socket_config no_program(const struct rig *r)
-{
-	struct xsk_socket_config config = rig_config(&r->opt);
-
-	config.libbpf_flags = XSK_LIBBPF_FLAGS__INHIBIT_PROG_LOAD;
-	return config;
-}
-
-static void send_one(struct rig *r, struct xsk_ring_prod *tx, int fd, uint32_t chunk)
-{
-	uint32_t idx = 0;
-
-	make_frame(r->area + (uint64_t)chunk * r->opt.chunk, FRAME_LEN, chunk);
-	EQ(xsk_ring_prod__reserve(tx, 1, &idx), 1, "room in the TX ring");
-	*xsk_ring_prod__tx_desc(tx, idx) = (struct xdp_desc){ .addr = (uint64_t)chunk * r->opt.chunk, .len = FRAME_LEN };
-	xsk_ring_prod__submit(tx, 1);
-	EQ(kick_fd(fd), 0, "kick");
-}
-
 /* Three sockets on one queue, deleted in each of the six orders: those that are left go on sending, the fill and
  * completion ring live until the last one is gone, and then nothing is left. */
 TEST(every_order_of_deletion)
@@ -95,36 +69,6 @@ TEST(C46_later_bind_flags_are_dropped)
 	rig_close(&r);
 }
 
-/* D8. A later socket on the queue gets the queue's fill and completion ring written into its structs too. */
-TEST(D8_later_socket_is_given_the_rings)
-{
-	struct xsk_socket_config config;
-	uint32_t idx = 0;
-	struct rig r;
-	struct peer p;
-	struct more m = { 0 };
-
-	not_libxdp("it leaves the structs as they are");
-	rig_open(&r, (struct rig_options){ .no_rx = true });
-	peer_open(&p);
-	rig_queue(&r, 0, 3);
-	EQ(rig_kick(&r), 0, "kick");
-	EQ(take_completions(&r.comp, NULL, 2), 2, "completions");
-	config = no_program(&r);
-	memset(&m, 0xee, sizeof(m));
-	EQ(xsk_socket__create_shared(&m.xsk, ifname_of(A), 0, r.umem, NULL, &m.tx, &m.fill, &m.comp, &config), 0, "later socket");
-	EQ(m.comp.size, 256, "completion ring");
-	EQ(m.fill.size, 256, "fill ring");
-	EQ(m.comp.cached_cons, 2, "completions taken so far");
-	EQ(xsk_ring_cons__peek(&m.comp, 8, &idx), 1, "the third completion");
-	EQ(*xsk_ring_cons__comp_addr(&m.comp, idx), 2 * 4096, "its address");
-	xsk_ring_cons__release(&m.comp, 1);
-	EQ(*r.comp.consumer, 3, "the same ring");
-	xsk_socket__delete(m.xsk);
-	peer_close(&p);
-	rig_close(&r);
-}
-
 /* C35. Another queue needs rings of its own, and both of them. */
 TEST(C35_second_queue)
 {
@@ -149,27 +93,6 @@ TEST(C35_second_queue)
 	EQ(take_completions(&m.comp, NULL, 4), 1, "completion on the second queue's ring");
 	EQ(take_completions(&r.comp, NULL, 4), 0, "completion on the first queue's ring");
 	xsk_socket__delete(m.xsk);
-	rig_close(&r);
-}
-
-/* D7. A second socket on a queue that is not the first socket's. libxdp cannot do that. */
-TEST(D7_two_sockets_on_a_later_queue)
-{
-	struct xsk_socket_config config;
-	struct more m = { 0 }, n = { 0 };
-	struct rig r;
-
-	not_libxdp("it binds against the wrong descriptor: EINVAL");
-	rig_open(&r, (struct rig_options){ .no_rx = true, .port = MANY_A });
-	config = no_program(&r);
-	EQ(xsk_socket__create_shared(&m.xsk, ifname_of(MANY_A), 1, r.umem, NULL, &m.tx, &m.fill, &m.comp, &config), 0, "queue 1");
-	EQ(xsk_socket__create_shared(&n.xsk, ifname_of(MANY_A), 1, r.umem, NULL, &n.tx, &n.fill, &n.comp, &config), 0,
-	   "queue 1 again");
-	send_one(&r, &n.tx, xsk_socket__fd(n.xsk), 3);
-	EQ(take_completions(&m.comp, NULL, 4), 1, "completion on the queue's ring");
-	xsk_socket__delete(m.xsk); /* whose descriptor the other one was bound against */
-	send_one(&r, &n.tx, xsk_socket__fd(n.xsk), 4);
-	xsk_socket__delete(n.xsk);
 	rig_close(&r);
 }
 
@@ -306,35 +229,6 @@ TEST(one_memory_two_umems)
 	peer_close(&q);
 }
 
-/* Frames of a queue go to the socket bound last; when it goes, to one that is left. */
-TEST(D1_receiver_of_a_queue)
-{
-	struct xsk_socket_config config;
-	struct xdp_desc d;
-	struct rig r, view;
-	struct more m = { 0 };
-	struct peer p;
-
-	not_libxdp("the second delete crashes");
-	rig_open(&r, (struct rig_options){ 0 });
-	peer_open(&p);
-	rig_fill(&r, 0, 32);
-	peer_send(&p, FRAME_LEN, 1);
-	CHECK(rig_receive(&r, &d, 1000), "the only socket receives");
-	config = rig_config(&r.opt);
-	EQ(xsk_socket__create(&m.xsk, ifname_of(A), 0, r.umem, &m.rx, &m.tx, &config), 0, "second socket");
-	view = r;
-	view.rx = m.rx;
-	peer_send(&p, FRAME_LEN, 2);
-	CHECK(rig_receive(&view, &d, 1000), "the socket bound last receives");
-	CHECK(!rig_receive(&r, &d, 20), "the first one received too");
-	xsk_socket__delete(m.xsk);
-	peer_send(&p, FRAME_LEN, 3);
-	CHECK(rig_receive(&r, &d, 1000), "the one that is left receives");
-	peer_close(&p);
-	rig_close(&r);
-}
-
 /* A program that keeps the map itself says who receives. */
 TEST(update_xskmap_chooses_the_receiver)
 {
@@ -371,20 +265,4 @@ TEST(update_xskmap_chooses_the_receiver)
 	xsk_socket__delete(m.xsk);
 	rig_close(&r);
 	close(map);
-}
-
-/* After its last socket a umem is used up, but says so and can be deleted. */
-TEST(D20_umem_after_its_last_socket)
-{
-	struct xsk_socket_config config;
-	struct more m = { 0 };
-	struct rig r;
-
-	rig_open(&r, (struct rig_options){ .no_rx = true });
-	config = no_program(&r);
-	xsk_socket__delete(r.xsk);
-	CHECK(xsk_socket__create(&m.xsk, ifname_of(A), 0, r.umem, &m.rx, &m.tx, &config) < 0, "plain create");
-	CHECK(xsk_socket__create_shared(&m.xsk, ifname_of(A), 0, r.umem, &m.rx, &m.tx, &m.fill, &m.comp, &config) < 0,
-	      "shared create");
-	EQ(xsk_umem__delete(r.umem), 0, "xsk_umem__delete");
 }
