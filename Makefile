@@ -31,7 +31,7 @@ UNPRIVILEGED := $(shell [ "$$(id -u)" != 0 ] || ! command -v setpriv >/dev/null 
 	echo setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all)
 
 .DELETE_ON_ERROR:
-.PHONY: all lib bin programs demo test test-dispatcher soak bench deps install uninstall headers check-headers lint loom sanitize clean help
+.PHONY: all lib bin programs demo test test-dispatcher defects-of-libxdp soak bench deps install uninstall headers check-headers lint loom sanitize clean help
 
 all: lib bin
 
@@ -41,6 +41,7 @@ help:
 	@echo 'make test            everything that is tested; calls make deps'
 	@echo 'make soak            the tests that take minutes: full counts, with kill -9'
 	@echo 'make test-dispatcher the kernel path beside libxdp'"'"'s dispatcher, in a QEMU guest with Debian'"'"'s kernel'
+	@echo 'make defects-of-libxdp  the tests of libxdp'"'"'s faults, linked to libxdp: do they fail where they must?'
 	@echo 'make deps            what the tests need besides Rust, gcc and make: as root on Debian it is installed'
 	@echo 'make bench           figures of this machine (one: build/bin/slipring bench NAME)'
 	@echo 'make install         PREFIX ($(PREFIX)), BINDIR, LIBDIR, INCLUDEDIR and DESTDIR count; make uninstall undoes it'
@@ -117,6 +118,9 @@ soak: deps
 
 test-dispatcher:
 	@scripts/test-dispatcher
+
+defects-of-libxdp:
+	@scripts/defects-of-libxdp
 
 bench: all $(YARDSTICKS)
 	build/bin/slipring bench tx wire passthrough create $(BENCHFLAGS)
