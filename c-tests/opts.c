@@ -3,6 +3,7 @@
 #include "peer.h"
 
 #include <fcntl.h>
+#include <slipring.h>
 
 struct pieces {
 	uint8_t *area;
@@ -198,6 +199,74 @@ TEST(sockets_by_opts_work)
 	peer_close(&far);
 	xsk_socket__delete(xsk);
 	EQ(xsk_umem__delete(umem), 0, "xsk_umem__delete");
+}
+
+/* C56. A program that only sends makes its UMEM without a fill ring. The old calls still want one. */
+TEST(C56_without_a_fill_ring)
+{
+	struct xsk_umem_opts uopts = umem_opts();
+	struct xsk_socket_opts opts;
+	struct footprint before = { 0, 0 };
+
+	for (int round = 0; round < 2; round++) {
+		struct xsk_umem *umem;
+		struct xsk_socket *xsk;
+		struct pieces p;
+		struct peer far;
+		uint32_t done = 0;
+
+		if (round == 1)
+			before = footprint();
+		pieces(&p);
+		NO_POINTER(xsk_umem__create_opts(p.area, NULL, &p.comp, &uopts), EFAULT, "the old call");
+		NO_POINTER(slipring_umem_create_tx(p.area, NULL, &uopts), EFAULT, "no completion ring");
+		umem = slipring_umem_create_tx(p.area, &p.comp, &uopts);
+		CHECK(umem, "slipring_umem_create_tx: %s", strerror(errno));
+		opts = socket_opts(&p);
+		NO_POINTER(xsk_socket__create_opts(ifname_of(A), 0, umem, &opts), EFAULT, "a socket that receives");
+		opts.rx = NULL;
+		xsk = xsk_socket__create_opts(ifname_of(A), 0, umem, &opts);
+		CHECK(xsk, "xsk_socket__create_opts: %s", strerror(errno));
+		peer_open(&far);
+		for (uint32_t i = 0; i < 10000; i++) {
+			uint32_t idx = 0;
+
+			if (i < 32)
+				make_frame(p.area + i * 4096, FRAME_LEN, i);
+			while (!xsk_ring_prod__reserve(&p.tx, 1, &idx)) {
+				kick_fd(xsk_socket__fd(xsk));
+				done += take_completions(&p.comp, NULL, 64);
+			}
+			*xsk_ring_prod__tx_desc(&p.tx, idx) = (struct xdp_desc){ .addr = i % 32 * 4096, .len = FRAME_LEN };
+			xsk_ring_prod__submit(&p.tx, 1);
+			if (i % 32 == 31) {
+				kick_fd(xsk_socket__fd(xsk));
+				done += take_completions(&p.comp, NULL, 64);
+			}
+		}
+		WAIT_UNTIL((kick_fd(xsk_socket__fd(xsk)), done += take_completions(&p.comp, NULL, 64)) == 10000, 2000, "completions");
+		EQ(peer_receive(&far, FRAME_LEN), 0, "the first frame");
+		/* Who brings structs for both rings may receive after all. */
+		{
+			struct xsk_ring_prod tx;
+			struct xsk_socket *second;
+
+			opts = socket_opts(&p);
+			opts.tx = &tx;
+			NO_POINTER(xsk_socket__create_opts(ifname_of(A), 0, umem, &opts), EFAULT, "a second one that receives");
+			opts.fill = &p.fill;
+			opts.comp = &p.comp;
+			second = xsk_socket__create_opts(ifname_of(A), 0, umem, &opts);
+			CHECK(second, "xsk_socket__create_opts with fill and comp: %s", strerror(errno));
+			EQ(p.fill.size, 64, "fill ring");
+			xsk_socket__delete(second);
+		}
+		peer_close(&far);
+		xsk_socket__delete(xsk);
+		EQ(xsk_umem__delete(umem), 0, "xsk_umem__delete");
+		munmap(p.area, AREA);
+	}
+	check_clean(before, "a round");
 }
 
 /* Padding of the old structs is not looked at. */

@@ -7,6 +7,11 @@
 /* Version of this header. */
 #define SLIPRING_VERSION "0.1.0"
 
+/* In <xdp/xsk.h>. */
+struct xsk_ring_cons;
+struct xsk_umem;
+struct xsk_umem_opts;
+
 /* Level of a message: something failed, or will not work as asked. */
 #define SLIPRING_WARN 0
 
@@ -36,6 +41,17 @@ const char *slipring_version(void);
  * which is what happens before the first call. Returns the callback until now, or NULL.
  */
 slipring_print_fn slipring_set_print(slipring_print_fn print);
+
+/*
+ * As xsk_umem__create_opts() for a program that only sends and has no use for a fill ring.
+ *
+ * The fill ring exists, as the kernel wants one, with opts->fill_size entries, and stays empty. A socket that receives
+ * is -EFAULT on this UMEM unless it brings fill and completion ring structs (xsk_socket__create_shared). Delete with
+ * xsk_umem__delete().
+ *
+ * Returns the UMEM, or NULL with errno set as by xsk_umem__create_opts().
+ */
+struct xsk_umem *slipring_umem_create_tx(void *umem_area, struct xsk_ring_cons *comp, struct xsk_umem_opts *opts);
 
 #ifdef __cplusplus
 }

@@ -15,14 +15,14 @@ xsk_setup_xdp_prog xsk_socket__create xsk_socket__create_shared xsk_socket__dele
 xsk_socket__update_xskmap xsk_umem__create xsk_umem__delete xsk_umem__fd
 xsk_umem__create_with_fd xsk_umem__create_opts xsk_socket__create_opts'
 [ "$(wc -w <<<"$wanted")" -eq 28 ] || complain "this list is not libxdp's"
-for name in $wanted xsk_ring_prod__cancel libxdp_get_error libxdp_strerror libxdp_set_print slipring_version slipring_set_print; do
+for name in $wanted xsk_ring_prod__cancel libxdp_get_error libxdp_strerror libxdp_set_print slipring_version slipring_set_print slipring_umem_create_tx; do
 	grep -qx "$name" <<<"$names" || complain "not exported: $name"
 done
 for name in $(grep -E '@|^(_R|_ZN|rust_|__rust|slipring__)' <<<"$names"); do
 	complain "exported with a version, or private: $name"
 done
 for name in $(grep -E '^(xsk|libxdp|slipring)_' <<<"$names"); do
-	grep -qw "$name" <<<"$wanted xsk_ring_prod__cancel libxdp_get_error libxdp_strerror libxdp_set_print slipring_version slipring_set_print" ||
+	grep -qw "$name" <<<"$wanted xsk_ring_prod__cancel libxdp_get_error libxdp_strerror libxdp_set_print slipring_version slipring_set_print slipring_umem_create_tx" ||
 		complain "exported but in no header: $name"
 done
 readelf -d "$library" | grep -q 'SONAME.*\[libslipring\.so\.0\]' || complain "the soname is not libslipring.so.0"

@@ -2,9 +2,13 @@
 
 #![allow(non_camel_case_types, reason = "these are the C names")]
 
-use core::ffi::{c_char, c_int};
+use core::ffi::{c_char, c_int, c_void};
 
-use super::print;
+use super::{
+    guard, print,
+    types::{xsk_ring_cons, xsk_umem, xsk_umem_opts},
+    xsk,
+};
 
 /// Level of a message: something failed, or will not work as asked.
 pub const SLIPRING_WARN: c_int = 0;
@@ -30,4 +34,26 @@ pub extern "C" fn slipring_version() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn slipring_set_print(print: slipring_print_fn) -> slipring_print_fn {
     print::set_ours(print)
+}
+
+/// As xsk_umem__create_opts() for a program that only sends and has no use for a fill ring.
+///
+/// The fill ring exists, as the kernel wants one, with opts->fill_size entries, and stays empty. A socket that receives
+/// is -EFAULT on this UMEM unless it brings fill and completion ring structs (xsk_socket__create_shared). Delete with
+/// xsk_umem__delete().
+///
+/// Returns the UMEM, or NULL with errno set as by xsk_umem__create_opts().
+///
+/// # Safety
+/// As `xsk_umem__create_opts`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_umem_create_tx(
+    umem_area: *mut c_void,
+    comp: *mut xsk_ring_cons,
+    opts: *mut xsk_umem_opts,
+) -> *mut xsk_umem {
+    guard("slipring_umem_create_tx", || {
+        // SAFETY: passed on.
+        unsafe { xsk::create_umem_tx(umem_area, comp, opts) }
+    })
 }

@@ -3,7 +3,10 @@
 //! Ring structs and configurations belong to the caller. They are read and written during the call that they are passed to
 //! and never afterwards.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::{
+    ffi::{CStr, c_char, c_int, c_void},
+    ptr,
+};
 
 use super::{
     guard,
@@ -91,7 +94,12 @@ pub unsafe extern "C" fn xsk_umem__create_opts(
     opts: *mut xsk_umem_opts,
 ) -> *mut xsk_umem {
     guard("xsk_umem__create_opts", || {
-        check_umem_pointers(umem_area, fill, comp)?;
+        // Missing rings come before bad options.
+        check_umem_pointers(&[
+            (umem_area.is_null(), "umem_area"),
+            (fill.is_null(), "fill"),
+            (comp.is_null(), "comp"),
+        ])?;
         // SAFETY: NULL or valid, by the caller.
         let options = unsafe { UmemOptions::from_opts(opts) }?;
         // SAFETY: as above.
@@ -298,9 +306,9 @@ impl<T> Place<T> {
     }
 }
 
-fn check_umem_pointers(area: *mut c_void, fill: *mut xsk_ring_prod, comp: *mut xsk_ring_cons) -> Result<()> {
-    for (missing, name) in [(area.is_null(), "umem_area"), (fill.is_null(), "fill"), (comp.is_null(), "comp")] {
-        if missing {
+fn check_umem_pointers(pointers: &[(bool, &str)]) -> Result<()> {
+    for (missing, name) in pointers {
+        if *missing {
             warn!("xsk_umem__create: {name} is NULL");
             return Err(Errno::EFAULT);
         }
@@ -316,11 +324,41 @@ unsafe fn create_umem(
     comp: *mut xsk_ring_cons,
     options: UmemOptions,
 ) -> Result<*mut xsk_umem> {
-    check_umem_pointers(area, fill, comp)?;
+    check_umem_pointers(&[(area.is_null(), "umem_area"), (fill.is_null(), "fill"), (comp.is_null(), "comp")])?;
+    // SAFETY: valid by the caller.
+    unsafe { create_umem_rings(area, fill, comp, options) }
+}
+
+/// Of `slipring_umem_create_tx`.
+///
+/// # Safety
+/// As `xsk_umem__create_opts`.
+pub(super) unsafe fn create_umem_tx(
+    area: *mut c_void,
+    comp: *mut xsk_ring_cons,
+    opts: *const xsk_umem_opts,
+) -> Result<*mut xsk_umem> {
+    check_umem_pointers(&[(area.is_null(), "umem_area"), (comp.is_null(), "comp")])?;
+    // SAFETY: NULL or valid, by the caller.
+    let options = unsafe { UmemOptions::from_opts(opts) }?;
+    // SAFETY: valid by the caller; NULL for the fill ring is allowed.
+    unsafe { create_umem_rings(area, ptr::null_mut(), comp, options) }
+}
+
+/// # Safety
+/// `fill` is NULL or valid, `comp` is valid.
+unsafe fn create_umem_rings(
+    area: *mut c_void,
+    fill: *mut xsk_ring_prod,
+    comp: *mut xsk_ring_cons,
+    options: UmemOptions,
+) -> Result<*mut xsk_umem> {
     let new = Umem::create(area.expose_provenance(), options, fill.addr(), comp.addr())?;
-    // SAFETY: not NULL, so valid by the caller.
-    unsafe { fill.write(producer(&new.fill)) };
-    // SAFETY: as above.
+    if !fill.is_null() {
+        // SAFETY: not NULL, so valid by the caller.
+        unsafe { fill.write(producer(&new.fill)) };
+    }
+    // SAFETY: valid by the caller.
     unsafe { comp.write(consumer(&new.comp)) };
     Ok(Box::into_raw(Box::new(xsk_umem(new.umem))))
 }

@@ -44,6 +44,11 @@ impl RingPair {
         )
     }
 
+    /// Whether the program has ever been given the fill ring, without which nothing is received.
+    pub(super) fn fill_is_known(&self) -> bool {
+        self.known.iter().any(|k| k.fill != 0)
+    }
+
     /// Remember that structs at these addresses have been described.
     pub(super) fn remember(&mut self, structs: Structs) {
         if !self.known.contains(&structs) {

@@ -202,6 +202,14 @@ pub(super) fn needs_rings(ifname: &str, queue: u32) {
     );
 }
 
+/// A socket was asked to receive on a UMEM whose fill ring nobody can fill.
+pub(super) fn needs_fill(ifname: &str, queue: u32) {
+    warn!(
+        "xsk_socket__create on {ifname} queue {queue}: the UMEM was made without a fill ring, for sending only; leave rx out, \
+         or give fill and comp (xsk_socket__create_shared)"
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -167,6 +167,11 @@ impl Attempt<'_> {
             side: self.side,
         };
         let place = self.state.contexts.iter().position(|c| c.key == key);
+        let made = place.map(|place| &self.state.contexts[place].rings).or(self.state.saved.as_ref());
+        if self.wants_rx() && structs.is_none() && made.is_some_and(|rings| !rings.fill_is_known()) {
+            explain::needs_fill(self.name, self.queue);
+            return Err(Errno::EFAULT);
+        }
         let shared_fd = self.shared_fd(place);
         let rings = match place {
             Some(place) => Rings::Context(place),

@@ -89,8 +89,8 @@ impl Drop for Closing {
 }
 
 impl Umem {
-    /// Register `options.size` bytes at `area` and make the fill and completion ring. `structs`: addresses of the caller's
-    /// ring structs. A descriptor in `options` is owned from the first system call on it, also when that fails.
+    /// Register `options.size` bytes at `area` and make the fill and completion ring. `fill_struct` and `comp_struct`:
+    /// addresses of the caller's ring structs; 0: it wants none, and can send only. A descriptor in `options` is owned from the first system call on it, also when that fails.
     ///
     /// Errors: see [`explain`]'s rules for EINVAL; EPERM, EAFNOSUPPORT, EMFILE from making the socket; ENOBUFS beyond
     /// RLIMIT_MEMLOCK; EBADF, ENOTSOCK, EBUSY for a given descriptor.
