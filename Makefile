@@ -20,7 +20,7 @@ SHARED := libslipring.so.$(VERSION)
 LIBXDP_VERSION := 1.6.3
 SOURCES := Cargo.toml Cargo.lock $(shell find src -type f)
 PROGRAMS := $(patsubst c-tests/programs/%.c,build/programs/%,$(wildcard c-tests/programs/*.c))
-YARDSTICKS := build/bench/wire build/bench/passthrough build/bench/next_stub.so
+YARDSTICKS := build/bench/wire build/bench/passthrough build/bench/next_stub.so build/bench/direct build/bench/direct-linked
 # In a folder of their own, so that the system's xdp/xsk.h is not replaced.
 HEADERS := slipring.h xdp/xsk.h xdp/xsk_gen.h xdp/libxdp.h bpf/xsk.h
 INCLUDE := $(INCLUDEDIR)/slipring
@@ -100,6 +100,15 @@ build/bench/%: benches/yardsticks/%.c
 	@mkdir -p $(@D)
 	$(CC) -O2 -march=native $< -o $@ -lpthread
 
+build/bench/direct: benches/yardsticks/direct.c $(wildcard include/*/*.h)
+	@mkdir -p $(@D)
+	$(CC) -O2 -march=native -Iinclude $< -o $@ -ldl
+
+# It looks for the library's functions in what is loaded, so nothing refers to the library that is linked.
+build/bench/direct-linked: benches/yardsticks/direct.c $(wildcard include/*/*.h) | build/lib/libslipring.so
+	@mkdir -p $(@D)
+	$(CC) -O2 -march=native -Iinclude $< -o $@ -Lbuild/lib -Wl,--no-as-needed -lslipring -ldl -Wl,-rpath,'$$ORIGIN/../lib'
+
 build/bench/%.so: benches/yardsticks/%.c
 	@mkdir -p $(@D)
 	$(CC) -O2 -march=native -shared -fPIC $< -o $@
@@ -123,7 +132,7 @@ defects-of-libxdp:
 	@scripts/defects-of-libxdp
 
 bench: all $(YARDSTICKS)
-	build/bin/slipring bench tx wire passthrough create $(BENCHFLAGS)
+	build/bin/slipring bench tx wire passthrough create direct $(BENCHFLAGS)
 
 lint:
 	$(CARGO) fmt --check

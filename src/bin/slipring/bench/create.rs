@@ -1,16 +1,27 @@
-//! `bench create`: how long making and deleting takes, as programs that open and close sockets notice it.
+//! `bench create`: how long making and deleting takes, as programs that open and close sockets notice it: on the engine, and
+//! on the kernel's AF_XDP beside libxdp, with the system calls counted.
 
 use std::time::Instant;
 
 use super::{
     Setting,
     client::{Api, Socket, Umem},
+    namespace::{NEAR, QUEUES},
     report::{Measure, Report, Subject, gather},
+    rivals::{Case, Counted, Figure, compare},
 };
 
 const CHUNKS: u32 = 64;
 /// What is made in one run.
 const TIMES: u32 = 50;
+/// The same on veth, where the kernel takes its time.
+const TURNS: u32 = 10;
+
+const FIGURES: &[Figure] = &[
+    Figure { key: "create", what: "made", metric: "time", unit: "us" },
+    Figure { key: "delete", what: "deleted", metric: "time", unit: "us" },
+    Figure { key: "cpu", what: "processor time of both", metric: "time", unit: "us" },
+];
 
 pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), String> {
     let api = Api::load(&setting.library.path)?;
@@ -46,7 +57,28 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Stri
             rival: None,
         },
     ];
-    gather(setting, report, false, measures)
+    gather(setting, report, false, measures)?;
+    compare(setting, report, "create", &on_veth(), true)
+}
+
+fn on_veth() -> Vec<Case> {
+    let kinds = [
+        ("inhibit", "no default program"),
+        ("first", "default program, bare interface"),
+        ("join", "default program, joined"),
+    ];
+    let case = |(kind, variant): (&str, &str)| {
+        let arguments =
+            |turns: u32| ["create", kind, NEAR, &turns.to_string(), &QUEUES.to_string()].map(str::to_owned).to_vec();
+        Case {
+            variant: format!("UMEM and socket, {variant}"),
+            frame: 0,
+            arguments: arguments(TURNS),
+            figures: FIGURES,
+            counted: Some(Counted { short: arguments(1), long: arguments(1 + TURNS), turns: f64::from(TURNS) }),
+        }
+    };
+    kinds.map(case).into()
 }
 
 /// Microseconds of one turn.

@@ -1,12 +1,16 @@
 //! `slipring bench`: figures, with the state of the machine in which they were taken.
 //!
 //! The library is loaded from its file, as a C program gets it (`client`); `state` says whether the two processors were near
-//! or far, `report` gathers runs by state and prints them. One file a bench.
+//! or far, `report` gathers runs by state and prints them. `rivals` runs a C program with libxdp and with ours, in a namespace
+//! of its own (`namespace`). One file a bench.
 
 mod client;
 mod create;
+mod direct;
+mod namespace;
 mod passthrough;
 mod report;
+mod rivals;
 mod state;
 mod tx;
 mod wire;
@@ -71,8 +75,10 @@ enum Name {
     Wire,
     /// What an interposed call on a descriptor that is not ours costs.
     Passthrough,
-    /// Making and deleting UMEMs and sockets.
+    /// Making and deleting UMEMs and sockets, on the engine and, beside libxdp, on the kernel's AF_XDP.
     Create,
+    /// Traffic on the kernel's AF_XDP over veth, beside libxdp.
+    Direct,
 }
 
 /// What every bench is given.
@@ -133,6 +139,7 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
             Name::Wire => wire::run(&setting, &mut report),
             Name::Passthrough => passthrough::run(&setting, &mut report),
             Name::Create => create::run(&setting, &mut report),
+            Name::Direct => direct::run(&setting, &mut report),
         }
         .map_err(|e| format!("{name:?}: {e}").to_lowercase())?;
     }

@@ -1,0 +1,244 @@
+//! The same C program on the kernel's AF_XDP, with the system's libxdp and with this library.
+//!
+//! The contestants take turns, so that what else goes on meets all of them, and each is compared with libxdp's run of the
+//! same round.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use slipring::config;
+
+use super::{
+    Setting, namespace,
+    report::{Report, Subject},
+    state::State,
+    yardstick,
+};
+
+/// A figure that the program prints.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figure {
+    /// First word of its line.
+    pub key: &'static str,
+    /// What it is, for the reader.
+    pub what: &'static str,
+    pub metric: &'static str,
+    pub unit: &'static str,
+}
+
+/// A way to run the program.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub variant: String,
+    /// Bytes of a frame; 0 where there are none.
+    pub frame: u64,
+    pub arguments: Vec<String>,
+    pub figures: &'static [Figure],
+    /// Count the system calls of one turn.
+    pub counted: Option<Counted>,
+}
+
+/// Two runs that differ by a number of turns.
+#[derive(Clone, Debug)]
+pub(super) struct Counted {
+    pub short: Vec<String>,
+    pub long: Vec<String>,
+    pub turns: f64,
+}
+
+/// A library to run the program with.
+#[derive(Clone, Debug)]
+struct Contestant {
+    name: &'static str,
+    program: PathBuf,
+    environment: Vec<(&'static str, OsString)>,
+    /// The file that the program must say it uses; `None`: any libxdp.
+    library: Option<PathBuf>,
+}
+
+/// libxdp, with which the others are compared; the same without its dispatcher if wanted, which costs it time even where the
+/// kernel refuses it; this library preloaded and, where it lies under its soname, linked.
+fn contestants(setting: &Setting<'_>, dir: &Path, without_dispatcher: bool) -> Vec<Contestant> {
+    let path = &setting.library.path;
+    let system = Contestant { name: "libxdp", program: dir.join("direct"), environment: Vec::new(), library: None };
+    let mut all = vec![system.clone()];
+    if without_dispatcher {
+        let environment = vec![("LIBXDP_SKIP_DISPATCHER", "1".into())];
+        all.push(Contestant { name: "libxdp without dispatcher", environment, ..system.clone() });
+    }
+    let environment = vec![("LD_PRELOAD", path.into())];
+    all.push(Contestant { name: "preloaded", environment, library: Some(path.clone()), ..system });
+    let program = dir.join("direct-linked");
+    if let Some(home) = path.parent().filter(|home| home.join("libslipring.so.0").is_file())
+        && program.is_file()
+    {
+        let environment = vec![("LD_LIBRARY_PATH", home.into())];
+        all.push(Contestant { name: "linked", program, environment, library: Some(path.clone()) });
+    }
+    all
+}
+
+impl Contestant {
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        // Set, even to nothing, it would let a UMEM begin on the engine.
+        command.env_remove(config::VARIABLE).env_remove("LD_PRELOAD");
+        command
+    }
+
+    /// Run the program and read its figures, in the case's order.
+    fn figures(&self, case: &Case) -> Result<Vec<f64>, String> {
+        let mut command = self.command(&self.program);
+        let text = yardstick::output(command.args(&case.arguments).envs(self.environment.iter().cloned()))?;
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        let library = Path::new(value("library").unwrap_or_default());
+        let right = match &self.library {
+            Some(ours) => library == ours,
+            None => library.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libxdp.so")),
+        };
+        if !right {
+            return Err(format!("{}: the program used {}", self.name, library.display()));
+        }
+        let figures: Option<Vec<f64>> = case.figures.iter().map(|f| value(f.key)?.parse().ok()).collect();
+        figures.ok_or_else(|| format!("{}: unexpected output {text:?}", self.name))
+    }
+
+    /// System calls of a run, without those that only sleep.
+    fn calls(&self, arguments: &[String]) -> Result<f64, String> {
+        let mut command = self.command(Path::new("strace"));
+        command.args(["-f", "-c", "-U", "calls,name", "-e", "trace=!nanosleep,clock_nanosleep"]);
+        for (name, value) in &self.environment {
+            let mut pair = OsString::from(format!("{name}="));
+            pair.push(value);
+            command.arg("-E").arg(pair);
+        }
+        let output = command.arg(&self.program).args(arguments).output().map_err(|e| format!("strace: {e}"))?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            return Err(format!("{} under strace: {}: {}", self.name, output.status, text.trim()));
+        }
+        let total = |line: &str| line.trim().strip_suffix(" total")?.trim().parse().ok();
+        text.lines().rev().find_map(total).ok_or_else(|| "strace printed no total".to_owned())
+    }
+}
+
+/// What came out for one case and contestant.
+#[derive(Clone, Debug)]
+struct Sample {
+    /// For each figure of the case: its runs.
+    figures: Vec<Vec<f64>>,
+    calls: Option<f64>,
+}
+
+/// Run every case with every contestant, round after round; report the medians, and the ratios to libxdp. Where that cannot
+/// be done a line says why, and that is no failure.
+pub(super) fn compare(
+    setting: &Setting<'_>,
+    report: &mut Report,
+    bench: &'static str,
+    cases: &[Case],
+    without_dispatcher: bool,
+) -> Result<(), String> {
+    let Some(dir) = setting.yardsticks.as_deref().filter(|dir| dir.join("direct").is_file()) else {
+        report.note(&format!(
+            "{bench} on veth: skipped: its C program is not built: run make bench, or name its directory with --yardsticks"
+        ));
+        return Ok(());
+    };
+    let all = contestants(setting, dir, without_dispatcher);
+    if let Err(why) = Command::new(&all[0].program).arg("library").output().map_err(|e| e.to_string()).and_then(usable)
+    {
+        report.note(&format!("{bench} on veth: skipped: {why}"));
+        return Ok(());
+    }
+    let (samples, notes) = match namespace::inside(|| rounds(setting, cases, &all)) {
+        Ok(done) => done?,
+        Err(why) => {
+            report.note(&format!("{bench} on veth: skipped: {why}"));
+            return Ok(());
+        }
+    };
+    for (case, samples) in cases.iter().zip(&samples) {
+        let subject = |variant: String, metric, unit| Subject {
+            bench,
+            variant: format!("{}, {variant}", case.variant),
+            threads: 1,
+            frame: case.frame,
+            metric,
+            unit,
+        };
+        for (at, figure) in case.figures.iter().enumerate() {
+            let Figure { what, metric, unit, .. } = figure;
+            for (contestant, sample) in all.iter().zip(samples) {
+                let variant = format!("{what}, {}", contestant.name);
+                report.line(&subject(variant, metric, unit), State::OneCore, sample.figures[at].clone());
+            }
+            for (contestant, sample) in all.iter().zip(samples).skip(1) {
+                let variant = format!("{what}, {} / libxdp", contestant.name);
+                let pairs = sample.figures[at].iter().zip(&samples[0].figures[at]);
+                report.line(&subject(variant, "ratio", "x"), State::OneCore, pairs.map(|(a, b)| a / b).collect());
+            }
+        }
+        for (contestant, sample) in all.iter().zip(samples) {
+            let Some(calls) = sample.calls else { continue };
+            let variant = format!("system calls, {}", contestant.name);
+            report.line(&subject(variant, "calls", "calls"), State::OneCore, vec![calls]);
+        }
+    }
+    report.end(0);
+    for note in notes {
+        report.note(&note);
+    }
+    Ok(())
+}
+
+/// Whether a first run of the program found libxdp.
+fn usable(output: std::process::Output) -> Result<(), String> {
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("no libxdp to compare with: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// The runs, by case and contestant, and what a reader should know of them.
+fn rounds(
+    setting: &Setting<'_>,
+    cases: &[Case],
+    all: &[Contestant],
+) -> Result<(Vec<Vec<Sample>>, Vec<String>), String> {
+    let sample = |case: &Case| vec![Sample { figures: vec![Vec::new(); case.figures.len()], calls: None }; all.len()];
+    let mut samples: Vec<Vec<Sample>> = cases.iter().map(sample).collect();
+    let mut notes = Vec::new();
+    let deadline = setting.deadline();
+    for round in 0..setting.runs {
+        for (case, samples) in cases.iter().zip(&mut samples) {
+            let mut order: Vec<usize> = (0..all.len()).collect();
+            // Nobody always comes right after the same one.
+            order.rotate_left(round % all.len());
+            for at in order {
+                for (runs, figure) in samples[at].figures.iter_mut().zip(all[at].figures(case)?) {
+                    runs.push(figure);
+                }
+            }
+        }
+        if Instant::now() >= deadline {
+            break;
+        }
+    }
+    for (case, samples) in cases.iter().zip(&mut samples) {
+        let Some(counted) = &case.counted else { continue };
+        for (contestant, sample) in all.iter().zip(samples) {
+            let count = || Ok(contestant.calls(&counted.long)? - contestant.calls(&counted.short)?);
+            match count() {
+                Ok(difference) => sample.calls = Some(difference / counted.turns),
+                Err::<f64, String>(why) => notes.push(format!("system calls were not counted: {why}")),
+            }
+        }
+    }
+    notes.dedup();
+    Ok((samples, notes))
+}
