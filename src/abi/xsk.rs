@@ -95,11 +95,7 @@ pub unsafe extern "C" fn xsk_umem__create_opts(
 ) -> *mut xsk_umem {
     guard("xsk_umem__create_opts", || {
         // Missing rings come before bad options.
-        check_umem_pointers(&[
-            (umem_area.is_null(), "umem_area"),
-            (fill.is_null(), "fill"),
-            (comp.is_null(), "comp"),
-        ])?;
+        check_umem_pointers(&[(umem_area.is_null(), "umem_area"), (fill.is_null(), "fill"), (comp.is_null(), "comp")])?;
         // SAFETY: NULL or valid, by the caller.
         let options = unsafe { UmemOptions::from_opts(opts) }?;
         // SAFETY: as above.

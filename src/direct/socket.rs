@@ -25,6 +25,8 @@ pub(super) struct DirectSocket {
     fd: AtomicI32,
     state: Mutex<State>,
     cookie: OnceLock<u64>,
+    /// The UMEM's own socket is asked twice: for its fill and completion ring, and for its RX and TX ring.
+    offsets: OnceLock<MmapOffsets>,
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +43,12 @@ impl DirectSocket {
     }
 
     pub(super) fn new(fd: RawFd) -> DirectSocket {
-        DirectSocket { fd: AtomicI32::new(fd), state: Mutex::default(), cookie: OnceLock::new() }
+        DirectSocket {
+            fd: AtomicI32::new(fd),
+            state: Mutex::default(),
+            cookie: OnceLock::new(),
+            offsets: OnceLock::new(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -79,9 +86,13 @@ impl uapi::Socket for DirectSocket {
     }
 
     fn mmap_offsets(&self) -> Result<MmapOffsets> {
+        if let Some(offsets) = self.offsets.get() {
+            return Ok(*offsets);
+        }
         let mut words = [0u64; 16];
         let len = sys::getsockopt(self.number(), SOL_XDP, XDP_MMAP_OFFSETS, &mut words)?;
-        parse_offsets(&words, len)
+        let offsets = parse_offsets(&words, len)?;
+        Ok(*self.offsets.get_or_init(|| offsets))
     }
 
     fn map_ring(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping> {

@@ -41,13 +41,15 @@ static PLACE: Lazy<Place> = Lazy::new(|| {
 /// libxdp's choice.
 fn choose(bpffs: Option<OsString>, automount: bool) -> Place {
     let bpffs = PathBuf::from(bpffs.unwrap_or_else(|| OsString::from("/sys/fs/bpf")));
-    if !calls::is_bpffs(&bpffs) && automount {
+    let mut in_bpffs = calls::is_bpffs(&bpffs);
+    if !in_bpffs && automount {
         calls::mount_bpffs(&bpffs);
+        in_bpffs = calls::is_bpffs(&bpffs);
     }
-    if calls::is_bpffs(&bpffs) {
-        Place { directory: bpffs.join("xdp"), in_bpffs: true }
+    if in_bpffs {
+        Place { directory: bpffs.join("xdp"), in_bpffs }
     } else {
-        Place { directory: PathBuf::from("/run/xdp"), in_bpffs: false }
+        Place { directory: PathBuf::from("/run/xdp"), in_bpffs }
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Stri
                 frame: frame.into(),
                 arguments: [mode, NEAR, FAR, &size, &seconds, &cpu].map(str::to_owned).into(),
                 figures: TRAFFIC,
+                without_dispatcher: false,
                 counted: None,
             });
         }
@@ -37,7 +38,8 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Stri
         frame: 0,
         arguments: ["kick", NEAR, &cpu].map(str::to_owned).into(),
         figures: KICK,
+        without_dispatcher: false,
         counted: None,
     });
-    compare(setting, report, "direct", &cases, false)
+    compare(setting, report, "direct", &cases)
 }

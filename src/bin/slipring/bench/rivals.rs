@@ -38,6 +38,8 @@ pub(super) struct Case {
     pub frame: u64,
     pub arguments: Vec<String>,
     pub figures: &'static [Figure],
+    /// Also with libxdp told to do without its dispatcher, which costs it time even where the kernel refuses it.
+    pub without_dispatcher: bool,
     /// Count the system calls of one turn.
     pub counted: Option<Counted>,
 }
@@ -60,8 +62,8 @@ struct Contestant {
     library: Option<PathBuf>,
 }
 
-/// libxdp, with which the others are compared; the same without its dispatcher if wanted, which costs it time even where the
-/// kernel refuses it; this library preloaded and, where it lies under its soname, linked.
+/// libxdp, with which the others are compared; the same without its dispatcher if wanted; this library preloaded and, where
+/// it lies under its soname, linked.
 fn contestants(setting: &Setting<'_>, dir: &Path, without_dispatcher: bool) -> Vec<Contestant> {
     let path = &setting.library.path;
     let system = Contestant { name: "libxdp", program: dir.join("direct"), environment: Vec::new(), library: None };
@@ -126,9 +128,10 @@ impl Contestant {
     }
 }
 
-/// What came out for one case and contestant.
+/// What came out for one contestant in one case.
 #[derive(Clone, Debug)]
-struct Sample {
+struct Entry {
+    contestant: Contestant,
     /// For each figure of the case: its runs.
     figures: Vec<Vec<f64>>,
     calls: Option<f64>,
@@ -141,28 +144,20 @@ pub(super) fn compare(
     report: &mut Report,
     bench: &'static str,
     cases: &[Case],
-    without_dispatcher: bool,
 ) -> Result<(), String> {
-    let Some(dir) = setting.yardsticks.as_deref().filter(|dir| dir.join("direct").is_file()) else {
-        report.note(&format!(
-            "{bench} on veth: skipped: its C program is not built: run make bench, or name its directory with --yardsticks"
-        ));
-        return Ok(());
+    let built = setting.yardsticks.as_deref().filter(|dir| dir.join("direct").is_file());
+    let done = match built {
+        None => Err("its C program is not built: run make bench, or name its directory with --yardsticks".to_owned()),
+        Some(dir) => libxdp_is_there(setting, dir).and_then(|()| namespace::inside(|| rounds(setting, cases, dir))),
     };
-    let all = contestants(setting, dir, without_dispatcher);
-    if let Err(why) = Command::new(&all[0].program).arg("library").output().map_err(|e| e.to_string()).and_then(usable)
-    {
-        report.note(&format!("{bench} on veth: skipped: {why}"));
-        return Ok(());
-    }
-    let (samples, notes) = match namespace::inside(|| rounds(setting, cases, &all)) {
+    let (entries, notes) = match done {
         Ok(done) => done?,
         Err(why) => {
             report.note(&format!("{bench} on veth: skipped: {why}"));
             return Ok(());
         }
     };
-    for (case, samples) in cases.iter().zip(&samples) {
+    for (case, entries) in cases.iter().zip(&entries) {
         let subject = |variant: String, metric, unit| Subject {
             bench,
             variant: format!("{}, {variant}", case.variant),
@@ -173,20 +168,20 @@ pub(super) fn compare(
         };
         for (at, figure) in case.figures.iter().enumerate() {
             let Figure { what, metric, unit, .. } = figure;
-            for (contestant, sample) in all.iter().zip(samples) {
+            for Entry { contestant, figures, .. } in entries {
                 let variant = format!("{what}, {}", contestant.name);
-                report.line(&subject(variant, metric, unit), State::OneCore, sample.figures[at].clone());
+                report.line(&subject(variant, metric, unit), State::OneCore, figures[at].clone());
             }
-            for (contestant, sample) in all.iter().zip(samples).skip(1) {
+            for Entry { contestant, figures, .. } in &entries[1..] {
                 let variant = format!("{what}, {} / libxdp", contestant.name);
-                let pairs = sample.figures[at].iter().zip(&samples[0].figures[at]);
+                let pairs = figures[at].iter().zip(&entries[0].figures[at]);
                 report.line(&subject(variant, "ratio", "x"), State::OneCore, pairs.map(|(a, b)| a / b).collect());
             }
         }
-        for (contestant, sample) in all.iter().zip(samples) {
-            let Some(calls) = sample.calls else { continue };
+        for Entry { contestant, calls, .. } in entries {
+            let Some(calls) = calls else { continue };
             let variant = format!("system calls, {}", contestant.name);
-            report.line(&subject(variant, "calls", "calls"), State::OneCore, vec![calls]);
+            report.line(&subject(variant, "calls", "calls"), State::OneCore, vec![*calls]);
         }
     }
     report.end(0);
@@ -196,31 +191,36 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// Whether a first run of the program found libxdp.
-fn usable(output: std::process::Output) -> Result<(), String> {
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!("no libxdp to compare with: {}", String::from_utf8_lossy(&output.stderr).trim()))
+/// Whether the program finds a libxdp; the error says why not.
+fn libxdp_is_there(setting: &Setting<'_>, dir: &Path) -> Result<(), String> {
+    let [libxdp, ..] = &contestants(setting, dir, false)[..] else { return Ok(()) };
+    let only_look = Case {
+        variant: String::new(),
+        frame: 0,
+        arguments: vec!["library".to_owned()],
+        figures: &[],
+        without_dispatcher: false,
+        counted: None,
+    };
+    libxdp.figures(&only_look).map(drop).map_err(|why| format!("no libxdp to compare with: {why}"))
 }
 
-/// The runs, by case and contestant, and what a reader should know of them.
-fn rounds(
-    setting: &Setting<'_>,
-    cases: &[Case],
-    all: &[Contestant],
-) -> Result<(Vec<Vec<Sample>>, Vec<String>), String> {
-    let sample = |case: &Case| vec![Sample { figures: vec![Vec::new(); case.figures.len()], calls: None }; all.len()];
-    let mut samples: Vec<Vec<Sample>> = cases.iter().map(sample).collect();
-    let mut notes = Vec::new();
+/// The contestants of each case with their runs, and what a reader should know of them.
+fn rounds(setting: &Setting<'_>, cases: &[Case], dir: &Path) -> Result<(Vec<Vec<Entry>>, Vec<String>), String> {
+    let enter = |case: &Case| {
+        let figures = vec![Vec::new(); case.figures.len()];
+        let entry = |contestant| Entry { contestant, figures: figures.clone(), calls: None };
+        contestants(setting, dir, case.without_dispatcher).into_iter().map(entry).collect()
+    };
+    let mut all: Vec<Vec<Entry>> = cases.iter().map(enter).collect();
     let deadline = setting.deadline();
     for round in 0..setting.runs {
-        for (case, samples) in cases.iter().zip(&mut samples) {
-            let mut order: Vec<usize> = (0..all.len()).collect();
-            // Nobody always comes right after the same one.
-            order.rotate_left(round % all.len());
-            for at in order {
-                for (runs, figure) in samples[at].figures.iter_mut().zip(all[at].figures(case)?) {
+        for (case, entries) in cases.iter().zip(&mut all) {
+            let n = entries.len();
+            for at in 0..n {
+                // Nobody always comes first.
+                let entry = &mut entries[(at + round) % n];
+                for (runs, figure) in entry.figures.iter_mut().zip(entry.contestant.figures(case)?) {
                     runs.push(figure);
                 }
             }
@@ -229,16 +229,16 @@ fn rounds(
             break;
         }
     }
-    for (case, samples) in cases.iter().zip(&mut samples) {
-        let Some(counted) = &case.counted else { continue };
-        for (contestant, sample) in all.iter().zip(samples) {
-            let count = || Ok(contestant.calls(&counted.long)? - contestant.calls(&counted.short)?);
-            match count() {
-                Ok(difference) => sample.calls = Some(difference / counted.turns),
-                Err::<f64, String>(why) => notes.push(format!("system calls were not counted: {why}")),
+    let mut notes = Vec::new();
+    for (case, entries) in cases.iter().zip(&mut all) {
+        let Some(Counted { short, long, turns }) = &case.counted else { continue };
+        for Entry { contestant, calls, .. } in entries {
+            match contestant.calls(short).and_then(|short| Ok(contestant.calls(long)? - short)) {
+                Ok(difference) => *calls = Some(difference / turns),
+                Err(why) => notes.push(format!("system calls were not counted: {why}")),
             }
         }
     }
     notes.dedup();
-    Ok((samples, notes))
+    Ok((all, notes))
 }
