@@ -6,7 +6,7 @@ set -u
 . "$(dirname "$0")/common.sh"
 needs xdp-tools xdp-loader
 own_namespaces "$@"
-sendrecv=$4
+sendrecv=${4:?a program is missing}
 cd $tmp
 
 loaded() { [ -n "$(attached va)" ]; }
