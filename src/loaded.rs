@@ -85,3 +85,21 @@ fn open(library: &CStr, mode: c_int) -> Option<Handle> {
     // SAFETY: a NUL-terminated name; RTLD_NOLOAD runs no constructor.
     ptr::NonNull::new(unsafe { open(library.as_ptr(), mode) }).map(Handle)
 }
+
+/// The file whose definition of `name` the program gets, where that is not ours.
+pub(crate) fn rival(name: &CStr) -> Option<CString> {
+    // SAFETY: a NUL-terminated name.
+    let chosen = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if chosen.is_null() || is_ours(chosen) {
+        return None;
+    }
+    let (info, symbol) = look_up(chosen)?;
+    // SAFETY: null, or the loader's own entry, which lives as long as the object.
+    let symbol = unsafe { symbol.as_ref() }?;
+    // A program that is not position-independent and takes the function's address defines no more than a way to it.
+    if symbol.st_shndx == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's NUL-terminated string, which lives as long as the object.
+    Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_owned())
+}

@@ -22,6 +22,7 @@ mod members;
 mod memory;
 mod next;
 mod options;
+mod rival;
 mod scratch;
 mod select;
 mod sock;

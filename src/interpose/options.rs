@@ -337,6 +337,7 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
     #[inline(never)]
     extern "C" fn ours(kind: c_int, protocol: c_int) -> Answer {
         super::guarded(|| {
+            super::rival::tell();
             if !config::engine_first() {
                 return None;
             }
