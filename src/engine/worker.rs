@@ -15,6 +15,7 @@ use std::{
 use super::{Socket, table};
 use crate::{
     errno::{Errno, Result},
+    log,
     sync::{Arc, AtomicBool, AtomicU32, Condvar, Mutex, Ordering, Weak, thread},
     sys, uapi, warn,
 };
@@ -213,6 +214,7 @@ impl Worker {
     fn sleep(&self, descriptors: Descriptors, timeout: i32) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         let n = sys::epoll_wait(descriptors.epoll, &mut events, timeout).unwrap_or(0);
+        let _hold = log::hold();
         for event in &events[..n] {
             let (token, what) = (event.u64, event.events);
             if token == EVENT_TOKEN {
@@ -240,6 +242,7 @@ const NAME: &str = "slipring";
 
 /// One look at every socket.
 fn look(sockets: &[Arc<Socket>]) -> Found {
+    let _hold = log::hold();
     let mut found = Found::Nothing;
     for socket in sockets {
         let bell = socket.bell();
