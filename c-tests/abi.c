@@ -1,6 +1,6 @@
 /* The layouts, constants and signatures that programs are compiled with, as numbers. Compiled against our header and against
  * the system's libxdp header, C and C++: both must hold them. src/abi/types.rs asserts the same numbers from the other side.
- * x86-64. There is nothing to run. */
+ * x86-64 and, of what differs there, i386. There is nothing to run. */
 #include <stddef.h>
 #include <xdp/xsk.h>
 
@@ -13,6 +13,25 @@
 #define AT(type, member, offset, bytes)                          \
 	ASSERT(offsetof(struct type, member) == (offset));       \
 	ASSERT(sizeof(((struct type *)0)->member) == (bytes))
+
+LAYOUT(struct xsk_umem_config, 20, 4);
+AT(xsk_umem_config, fill_size, 0, 4);
+AT(xsk_umem_config, comp_size, 4, 4);
+AT(xsk_umem_config, frame_size, 8, 4);
+AT(xsk_umem_config, frame_headroom, 12, 4);
+AT(xsk_umem_config, flags, 16, 4);
+
+LAYOUT(struct xsk_socket_config, 20, 4);
+AT(xsk_socket_config, rx_size, 0, 4);
+AT(xsk_socket_config, tx_size, 4, 4);
+AT(xsk_socket_config, libbpf_flags, 8, 4);
+AT(xsk_socket_config, libxdp_flags, 8, 4);
+AT(xsk_socket_config, xdp_flags, 12, 4);
+AT(xsk_socket_config, bind_flags, 16, 2);
+
+AT(xdp_desc, addr, 0, 8);
+AT(xdp_desc, len, 8, 4);
+AT(xdp_desc, options, 12, 4);
 
 #if defined(__x86_64__) && !defined(__ILP32__)
 
@@ -30,25 +49,7 @@
 RING(xsk_ring_prod);
 RING(xsk_ring_cons);
 
-LAYOUT(struct xsk_umem_config, 20, 4);
-AT(xsk_umem_config, fill_size, 0, 4);
-AT(xsk_umem_config, comp_size, 4, 4);
-AT(xsk_umem_config, frame_size, 8, 4);
-AT(xsk_umem_config, frame_headroom, 12, 4);
-AT(xsk_umem_config, flags, 16, 4);
-
-LAYOUT(struct xsk_socket_config, 20, 4);
-AT(xsk_socket_config, rx_size, 0, 4);
-AT(xsk_socket_config, tx_size, 4, 4);
-AT(xsk_socket_config, libbpf_flags, 8, 4);
-AT(xsk_socket_config, libxdp_flags, 8, 4);
-AT(xsk_socket_config, xdp_flags, 12, 4);
-AT(xsk_socket_config, bind_flags, 16, 2);
-
 LAYOUT(struct xdp_desc, 16, 8);
-AT(xdp_desc, addr, 0, 8);
-AT(xdp_desc, len, 8, 4);
-AT(xdp_desc, options, 12, 4);
 
 #ifdef XSK_UMEM__DEFAULT_TX_METADATA_LEN /* libxdp 1.5 and later */
 LAYOUT(struct xsk_umem_opts, 48, 8);
@@ -77,6 +78,40 @@ AT(xsk_socket_opts, bind_flags, 56, 2);
 /* Libxdp has padding here, which must be zero: as a member it is, wherever the struct has an initialiser. */
 AT(xsk_socket_opts, reserved, 58, 6);
 #endif
+#elif defined(EXPECT_ALL)
+#error "the header lacks the options structs"
+#endif
+
+#elif defined(__i386__)
+
+#define RING(type)                     \
+	LAYOUT(struct type, 32, 4);    \
+	AT(type, cached_prod, 0, 4);   \
+	AT(type, cached_cons, 4, 4);   \
+	AT(type, mask, 8, 4);          \
+	AT(type, size, 12, 4);         \
+	AT(type, producer, 16, 4);     \
+	AT(type, consumer, 20, 4);     \
+	AT(type, ring, 24, 4);         \
+	AT(type, flags, 28, 4)
+
+RING(xsk_ring_prod);
+RING(xsk_ring_cons);
+
+/* 64-bit members lie at any multiple of four there. */
+LAYOUT(struct xdp_desc, 16, 4);
+
+#ifdef XSK_UMEM__DEFAULT_TX_METADATA_LEN
+AT(xsk_umem_opts, sz, 0, 4);
+AT(xsk_umem_opts, fd, 4, 4);
+AT(xsk_umem_opts, size, 8, 8);
+AT(xsk_umem_opts, fill_size, 16, 4);
+AT(xsk_umem_opts, tx_metadata_len, 36, 4);
+AT(xsk_socket_opts, sz, 0, 4);
+AT(xsk_socket_opts, rx, 4, 4);
+AT(xsk_socket_opts, comp, 16, 4);
+AT(xsk_socket_opts, rx_size, 20, 4);
+AT(xsk_socket_opts, bind_flags, 36, 2);
 #elif defined(EXPECT_ALL)
 #error "the header lacks the options structs"
 #endif

@@ -145,9 +145,12 @@ pub unsafe fn mmap(addr: *mut u8, len: usize, prot: i32, flags: i32, fd: RawFd, 
     #[cfg(target_pointer_width = "64")]
     // SAFETY: a fresh mapping, or one at an address whose owner asked for it.
     let ret = unsafe { sys!(SYS_mmap, addr, len, prot, flags, fd, offset) }?;
+    // mmap2 counts in 4096-byte units, so that the rings' offsets, which are beyond 4 GiB, fit in its word.
     #[cfg(target_pointer_width = "32")]
-    // SAFETY: as above; mmap2 counts in 4096-byte units, so that offsets beyond 4 GiB fit.
-    let ret = unsafe { sys!(SYS_mmap2, addr, len, prot, flags, fd, offset >> 12) }?;
+    let units = usize::try_from(offset >> 12).map_err(|_| Errno::EINVAL)?;
+    #[cfg(target_pointer_width = "32")]
+    // SAFETY: as above.
+    let ret = unsafe { sys!(SYS_mmap2, addr, len, prot, flags, fd, units) }?;
     NonNull::new(ret as *mut u8).ok_or(Errno::ENOMEM)
 }
 
@@ -191,9 +194,17 @@ pub fn unmap(base: NonNull<u8>, len: usize) {
 
 /// Device and inode of what a descriptor stands for: its identity, since numbers are reused.
 pub fn identity(fd: RawFd) -> Result<(u64, u64)> {
+    #[cfg(target_pointer_width = "64")]
     let mut st = mem::MaybeUninit::<libc::stat>::uninit();
+    #[cfg(target_pointer_width = "64")]
     // SAFETY: the kernel writes one struct stat.
     unsafe { sys!(SYS_fstat, fd, st.as_mut_ptr()) }?;
+    // With inode numbers of 64 bits.
+    #[cfg(target_pointer_width = "32")]
+    let mut st = mem::MaybeUninit::<libc::stat64>::uninit();
+    #[cfg(target_pointer_width = "32")]
+    // SAFETY: the kernel writes one struct stat64.
+    unsafe { sys!(SYS_fstat64, fd, st.as_mut_ptr()) }?;
     // SAFETY: fstat succeeded and filled it.
     let st = unsafe { st.assume_init() };
     Ok((st.st_dev, st.st_ino))
@@ -317,4 +328,30 @@ pub fn now_ns() -> u64 {
     // SAFETY: the C library writes one timespec; the clock always exists. clock_gettime is not interposed.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::fd::FromRawFd, os::unix::fs::FileExt};
+
+    use super::*;
+
+    /// Where the kernel has the fill and the completion ring of an AF_XDP socket: a word of 32 bits cannot say it.
+    #[test]
+    fn c61_an_offset_beyond_four_gibibytes_maps_what_is_there() {
+        let fd = memfd(c"c61").expect("a memfd");
+        // SAFETY: the descriptor was just made and is nobody else's.
+        let file = unsafe { File::from_raw_fd(fd) };
+        for offset in [0, 0x8000_0000, 0x1_0000_0000, 0x1_8000_0000_u64] {
+            file.write_all_at(&offset.to_ne_bytes(), offset).expect("a sparse file may be large");
+        }
+        for offset in [0, 0x8000_0000, 0x1_0000_0000, 0x1_8000_0000_u64] {
+            // SAFETY: a fresh mapping of a page that is in the file.
+            let page = unsafe { mmap(ptr::null_mut(), PAGE, libc::PROT_READ, libc::MAP_SHARED, fd, offset) };
+            let page = page.expect("the page is mapped");
+            // SAFETY: a page has room for the word, at its beginning.
+            assert_eq!(unsafe { page.cast::<u64>().read() }, offset);
+            unmap(page, PAGE);
+        }
+    }
 }

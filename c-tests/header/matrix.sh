@@ -2,10 +2,12 @@
 # Every public header, compiled alone and twice in one file, by one compiler: all language versions that it knows, with and
 # without libbpf's headers in reach, with the kernel headers of this machine and with the oldest that know AF_XDP, as the
 # library header that it is (no warnings of its own) and, strictly, as if it were the program's own text.
-# usage: matrix.sh COMPILER INCLUDE_DIR     exit: 0, 1 a combination failed, 77 no such compiler
+# usage: matrix.sh COMPILER INCLUDE_DIR [-m32]     exit: 0, 1 a combination failed, 77 no such compiler
 set -u
-compiler=$1 include=$2 here=$(cd "$(dirname "$0")" && pwd)
+compiler=$1 include=$2 mode=${3-} here=$(cd "$(dirname "$0")" && pwd)
 command -v "$compiler" >/dev/null || { echo "no $compiler here"; exit 77; }
+echo '#include <stdio.h>' | "$compiler" $mode -x c -c - -o /dev/null 2>/dev/null ||
+	{ echo "$compiler $mode finds no C library's headers here (Debian: gcc-multilib)"; exit 77; }
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
@@ -18,7 +20,7 @@ esac
 
 # The system's headers without libbpf's and libxdp's.
 mkdir "$work/bare"
-default=$("$compiler" -x $language -E -v /dev/null 2>&1 | sed -n '/^#include </,/^End/s/^ //p')
+default=$("$compiler" $mode -x $language -E -v /dev/null 2>&1 | sed -n '/^#include </,/^End/s/^ //p')
 bare="-nostdinc"
 for dir in $default; do
 	copy=$work/bare/$(echo "$dir" | tr / _)
@@ -35,7 +37,7 @@ try() { # name, then the compiler's arguments; the source on stdin
 	shift
 	cat >"$work/t.$language"
 	ran=$((ran + 1))
-	"$compiler" -x $language "$@" -I"$include" -c "$work/t.$language" -o "$work/t.o" >"$work/out" 2>&1 && return
+	"$compiler" $mode -x $language "$@" -I"$include" -c "$work/t.$language" -o "$work/t.o" >"$work/out" 2>&1 && return
 	failed=$((failed + 1))
 	echo "FAILED: $compiler $name"
 	sed 's/^/    /;6q' "$work/out"
