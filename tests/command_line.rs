@@ -146,3 +146,12 @@ fn stat_shows_what_a_device_lost() {
     assert!(shown.contains("queue 0, bound"), "{shown}");
     socket.close();
 }
+
+/// Protects that a machine where libxdp cannot be compared with says so and is no failure of the bench.
+#[test]
+fn bench_of_the_kernels_path_is_skipped_with_a_reason() {
+    let output = slipring(&["bench", "direct", "--yardsticks", "/no/such/directory"]).output().unwrap();
+    let (out, err) = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(out.contains("direct on veth: skipped: its C program is not built"), "{out}");
+}

@@ -98,7 +98,9 @@ impl Counter {
     /// Store the count, leaving what else the value holds. Under the lock only.
     pub(super) fn write(&self, count: i32) -> Result<()> {
         let mut value = vec![0u8; self.room()];
-        bpf::map_lookup(self.fd.raw(), 0, &mut value)?;
+        if self.size > 4 {
+            bpf::map_lookup(self.fd.raw(), 0, &mut value)?;
+        }
         value[..4].copy_from_slice(&count.to_ne_bytes());
         bpf::map_update(self.fd.raw(), 0, &value)
     }

@@ -85,6 +85,14 @@ fn contestants(setting: &Setting<'_>, dir: &Path, without_dispatcher: bool) -> V
 }
 
 impl Contestant {
+    /// Whether this is the library that it is to run with.
+    fn uses(&self, library: &Path) -> bool {
+        match &self.library {
+            Some(ours) => library == ours,
+            None => library.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libxdp.so")),
+        }
+    }
+
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         // Set, even to nothing, it would let a UMEM begin on the engine.
@@ -98,11 +106,7 @@ impl Contestant {
         let text = yardstick::output(command.args(&case.arguments).envs(self.environment.iter().cloned()))?;
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
         let library = Path::new(value("library").unwrap_or_default());
-        let right = match &self.library {
-            Some(ours) => library == ours,
-            None => library.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libxdp.so")),
-        };
-        if !right {
+        if !self.uses(library) {
             return Err(format!("{}: the program used {}", self.name, library.display()));
         }
         let figures: Option<Vec<f64>> = case.figures.iter().map(|f| value(f.key)?.parse().ok()).collect();
@@ -123,9 +127,13 @@ impl Contestant {
         if !output.status.success() {
             return Err(format!("{} under strace: {}: {}", self.name, output.status, text.trim()));
         }
-        let total = |line: &str| line.trim().strip_suffix(" total")?.trim().parse().ok();
-        text.lines().rev().find_map(total).ok_or_else(|| "strace printed no total".to_owned())
+        total(&text).ok_or_else(|| "strace printed no total".to_owned())
     }
+}
+
+/// The number of calls in strace's summary, which comes after what the program itself has written.
+fn total(text: &str) -> Option<f64> {
+    text.lines().rev().find_map(|line| line.trim().strip_suffix(" total")?.trim().parse().ok())
 }
 
 /// What came out for one contestant in one case.
@@ -241,4 +249,31 @@ fn rounds(setting: &Setting<'_>, cases: &[Case], dir: &Path) -> Result<(Vec<Vec<
     }
     notes.dedup();
     Ok((all, notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Protects against comparing a library with itself, as a preload that did not take would do.
+    #[test]
+    fn each_contestant_accepts_its_own_library_only() {
+        let libxdp = Path::new("/usr/lib/libxdp.so.1.3.0");
+        let ours = Path::new("/x/libslipring.so.0.1.0");
+        let contestant = |library: Option<&Path>| Contestant {
+            name: "one",
+            program: PathBuf::new(),
+            environment: Vec::new(),
+            library: library.map(Path::to_owned),
+        };
+        assert!(contestant(None).uses(libxdp) && !contestant(None).uses(ours) && !contestant(None).uses(Path::new("")));
+        assert!(contestant(Some(ours)).uses(ours) && !contestant(Some(ours)).uses(libxdp));
+    }
+
+    #[test]
+    fn the_total_of_calls_is_the_last_one() {
+        let text = "9 total\nlibrary said something\n    calls syscall\n------- -----\n      3 mmap\n      110 total\n";
+        assert_eq!(total(text), Some(110.0));
+        assert_eq!(total("strace: not allowed\n"), None);
+    }
 }
