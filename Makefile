@@ -10,6 +10,7 @@ CARGO ?= cargo
 CC ?= cc
 CFLAGS ?= -O2 -g
 INSTALL ?= install
+OBJCOPY ?= objcopy
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 VERSION := $(shell sed -n '/^version/{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
@@ -68,11 +69,12 @@ build/lib/libslipring.so: build/lib/$(SONAME)
 	ln -sf $(SONAME) $@
 
 # Without heap-guard: a static program has the C library's free() in the same object as malloc(). Without libbpf: it may have
-# libbpf.a beside it.
+# libbpf.a beside it. The three functions of libxdp proper yield to libxdp.a's, where that is linked behind it for xdp_*.
 build/lib/libslipring.a: $(SOURCES)
 	$(CARGO) rustc --release --lib --crate-type staticlib --no-default-features
 	@mkdir -p $(@D)
 	$(INSTALL) -m 644 $(TARGET)/release/libslipring.a $@
+	$(OBJCOPY) $(addprefix --weaken-symbol=libxdp_,get_error strerror set_print) $@
 
 # The same library as libxdp.so.1, in a folder of its own for LD_LIBRARY_PATH: for programs that ask for libxdp's soname and
 # version nodes and use xsk_* only. rustc's own list of exports allows no nodes beside it, so the C compiler links an archive;

@@ -67,8 +67,10 @@ impl Callback {
     /// the first call that is the real library's own, or ours that does the same.
     pub(super) fn set(&self, print: Option<PrintFn>) -> Option<PrintFn> {
         log::set_sink(Some(deliver));
+        // Looked up before the lock is taken: the loader has one too, and calls constructors under it, which may come here.
+        let real = real(self.name, self.libraries);
         let _order = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
-        let real = real(self.name, self.libraries).map(|real| {
+        let real = real.map(|real| {
             // SAFETY: the real function, and a callback of its type by the program's promise.
             unsafe { real(print) }
         });
