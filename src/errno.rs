@@ -71,9 +71,11 @@ impl Errno {
 }
 
 /// The program's `errno` across work that it must not see.
+#[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct SavedErrno(i32);
 
+#[cfg(not(loom))]
 impl SavedErrno {
     /// Of the calling thread, now.
     pub(crate) fn save() -> SavedErrno {
