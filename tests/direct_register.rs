@@ -46,6 +46,8 @@ fn me() -> libc::pid_t {
 fn user(queue: u32, body: impl FnOnce(&TestSocket)) -> libc::pid_t {
     let (mut here, mut there) = UnixStream::pair().unwrap();
     let pid = fork(|| {
+        // Not to outlive a test that fails.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         let umem = TestUmem::new();
         let socket = TestSocket::new(&umem, "va", queue, PROGRAM).unwrap();
         body(&socket);
@@ -139,6 +141,7 @@ fn a_forked_child_that_lives_on_keeps_the_program() {
     let (mut here, mut there) = UnixStream::pair().unwrap();
     let parent = user(0, |_| {
         let child = fork(|| {
+            unsafe { libc::alarm(60) };
             loop {
                 unsafe { libc::pause() };
             }
