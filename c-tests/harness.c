@@ -71,6 +71,30 @@ static void set_devices(char **argv)
 	exit(2);
 }
 
+/* Where a failure is told, also while the test looks at what comes on stderr. */
+static int report = STDERR_FILENO;
+static FILE *heard;
+
+void hear_stderr(void)
+{
+	report = dup(STDERR_FILENO);
+	heard = tmpfile();
+	CHECK(report >= 0 && heard && dup2(fileno(heard), STDERR_FILENO) == STDERR_FILENO, "tmpfile: %s", strerror(errno));
+}
+
+void stderr_was_silent(const char *what)
+{
+	char text[256] = "";
+
+	fflush(stderr);
+	if (pread(fileno(heard), text, sizeof(text) - 1, 0) != 0)
+		FAIL("%s: on stderr: %s", what, text);
+	dup2(report, STDERR_FILENO);
+	close(report);
+	report = STDERR_FILENO;
+	fclose(heard);
+}
+
 static void message(const char *before, const char *format, va_list args)
 {
 	char text[512];
@@ -80,7 +104,7 @@ static void message(const char *before, const char *format, va_list args)
 	if (n > (int)sizeof(text) - 2)
 		n = sizeof(text) - 2;
 	text[n] = '\n';
-	if (write(STDERR_FILENO, text, (size_t)n + 1) < 0)
+	if (write(report, text, (size_t)n + 1) < 0)
 		return;
 }
 

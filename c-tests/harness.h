@@ -113,6 +113,10 @@ void sleep_ms(unsigned ms);
 		}                                                         \
 	} while (0)
 
+/* From the first call to the second nothing may come on stderr, by the library or anybody else. */
+void hear_stderr(void);
+void stderr_was_silent(const char *what);
+
 /* What a process has that it did not have before: the "clean" of the cases. */
 struct footprint {
 	unsigned descriptors;

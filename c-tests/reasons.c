@@ -110,14 +110,11 @@ TEST(interface_and_queue_are_named)
 /* C64. Opening, using and closing says nothing, neither to the callback nor to stderr. */
 TEST(C64_success_is_silent)
 {
-	FILE *file = tmpfile();
 	struct rig r;
 	struct peer p;
 	struct xdp_desc d;
-	long length;
 
-	CHECK(file, "tmpfile: %s", strerror(errno));
-	CHECK(dup2(fileno(file), STDERR_FILENO) == STDERR_FILENO, "dup2: %s", strerror(errno));
+	hear_stderr();
 	for (int with_callback = 0; with_callback < 2; with_callback++) {
 		if (with_callback)
 			hear_nothing_so_far();
@@ -125,17 +122,12 @@ TEST(C64_success_is_silent)
 		peer_open(&p);
 		rig_fill(&r, 0, 8);
 		peer_send(&p, FRAME_LEN, 1);
-		if (!rig_receive(&r, &d, 1000))
-			puts("no frame"), exit(1);
+		CHECK(rig_receive(&r, &d, 1000), "no frame");
 		rig_queue(&r, 100, 1);
 		rig_kick(&r);
 		peer_close(&p);
 		rig_close(&r);
 	}
-	fflush(stderr);
-	length = lseek(STDERR_FILENO, 0, SEEK_END);
-	if (length || lines) {
-		printf("%ld bytes on stderr, %u lines for the callback: %s\n", length, lines, said);
-		exit(1);
-	}
+	stderr_was_silent("a life");
+	CHECK(!lines, "for the callback: %s", said);
 }
