@@ -158,22 +158,3 @@ TEST(C43_with_a_bpf_file_system)
 		skip("cannot mount over /sys/fs/bpf: %s", strerror(errno));
 	three_rounds();
 }
-
-/* C44. A foreign program is left alone; when it is gone, the same UMEM works. */
-TEST(C44_foreign_program)
-{
-	unsigned id;
-	struct rig r;
-
-	kernel_only();
-	not_libxdp("its UMEM stays bound (D3)");
-	attach_foreign(ifname_of(A));
-	id = program_on(ifname_of(A));
-	rig_open_umem(&r, (struct rig_options){ 0 });
-	EQ(rig_socket(&r), -EBUSY, "beside a foreign program");
-	EQ(program_on(ifname_of(A)), id, "the foreign program");
-	ip("link set dev va xdp off\n");
-	EQ(rig_socket(&r), 0, "on the same UMEM");
-	rig_close(&r);
-	no_program_left();
-}

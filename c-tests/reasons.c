@@ -54,6 +54,15 @@ TEST(C23_parameters_are_named)
 	c.frame_headroom = 4096;
 	EQ(umem(c, 1 << 20, 0), -EINVAL, "head room 4096");
 	SAYS("head room 4096", "headroom", "4096", "3392");
+	c = good;
+	c.flags = 0x80;
+	EQ(umem(c, 1 << 20, 0), -EINVAL, "unknown flag");
+	SAYS("unknown flag", "flags", "0x80");
+	c = good;
+	c.frame_size = 9728;
+	c.flags = XDP_UMEM_UNALIGNED_CHUNK_FLAG;
+	EQ(umem(c, 1 << 20, 0), -EINVAL, "frame 9728, unaligned");
+	SAYS("frame 9728, unaligned", "frame", "9728", "4096");
 }
 
 /* C24. The lower limit is told to those who meet it. */
@@ -83,6 +92,9 @@ TEST(C35_own_rings_are_asked_for)
 	hear_nothing_so_far();
 	EQ(xsk_socket__create_shared(&xsk, ifname_of(MANY_A), 1, r.umem, &rx, &tx, NULL, NULL, &config), -EFAULT, "no rings");
 	SAYS("no rings", "fill", "completion", "own");
+	hear_nothing_so_far();
+	EQ(xsk_socket__create_shared(&xsk, ifname_of(MANY_A), 1, r.umem, &rx, &tx, &r.fill, NULL, &config), -EFAULT, "one ring");
+	SAYS("one ring", "needs its own fill and completion ring");
 	rig_close(&r);
 }
 

@@ -138,6 +138,27 @@ TEST(C18_descriptors_from_a_helper)
 	peer_close(&p);
 }
 
+/* And without a descriptor: the line says which right is missing. */
+TEST(missing_right_is_named)
+{
+	pid_t child;
+
+	kernel_only();
+	child = fork();
+	if (!child) {
+		struct footprint before = footprint();
+		struct rig r;
+
+		become_nobody();
+		hear_nothing_so_far();
+		EQ(umem_on(&r, -1, (struct rig_options){ 0 }), -EPERM, "xsk_umem__create_with_fd without a descriptor");
+		SAYS("no right", "CAP_NET_RAW", "xsk_umem__create_with_fd");
+		check_clean(before, "a UMEM that could not be made");
+		exit(0);
+	}
+	EQ(ended(child), 0, "the child");
+}
+
 /* C21. More memory than may be locked: the line has both numbers, and the limit is left as it is. */
 TEST(C21_memory_limit_is_named)
 {

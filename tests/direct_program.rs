@@ -39,55 +39,6 @@ fn c43_c49_c64_the_program_comes_and_goes_without_a_trace_or_a_word() {
 }
 
 #[test]
-fn d1_both_sockets_of_a_queue_can_be_deleted_in_any_order_and_the_survivor_receives() {
-    let Some(_world) = World::with_veth(1) else { return };
-    let peer = Peer::new("vb");
-    for first_goes_first in [true, false] {
-        let before = fds();
-        let mut umem = TestUmem::new();
-        umem.fill(0, 60);
-        let mut a = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
-        let mut b = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
-        // The socket bound last receives, as with libxdp.
-        peer.send(3);
-        assert_eq!((b.receive(3), a.receive_now()), (3, 0));
-        let mut survivor = if first_goes_first {
-            a.delete();
-            b
-        } else {
-            b.delete();
-            a
-        };
-        assert!(xdp_on("va").is_some());
-        peer.send(4);
-        assert_eq!(survivor.receive(4), 4);
-        survivor.delete();
-        assert_eq!(xdp_on("va"), None);
-        assert_eq!(umem.delete(), 0);
-        assert_eq!(fds(), before);
-    }
-}
-
-#[test]
-fn d2_d19_a_socket_without_an_entry_of_its_own_takes_none_away() {
-    let Some(_world) = World::with_veth(1) else { return };
-    let peer = Peer::new("vb");
-    let mut umem = TestUmem::new();
-    umem.fill(0, 60);
-    let mut receiver = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
-    let inhibited = TestSocket::new(&umem, "va", 0, PLAIN).unwrap();
-    let sender = TestSocket::new(&umem, "va", 0, How { rx: false, ..PROGRAM }).unwrap();
-    inhibited.delete();
-    sender.delete();
-    assert!(xdp_on("va").is_some());
-    peer.send(5);
-    assert_eq!(receiver.receive(5), 5);
-    receiver.delete();
-    assert_eq!(xdp_on("va"), None);
-    assert_eq!(umem.delete(), 0);
-}
-
-#[test]
 fn d3_native_then_generic_on_the_same_umem() {
     let Some(_world) = World::new() else { return };
     let umem = TestUmem::new();
@@ -100,26 +51,6 @@ fn d3_native_then_generic_on_the_same_umem() {
     socket.delete();
     assert_eq!(xdp_on("lo"), None);
     assert_eq!(umem.delete(), 0);
-}
-
-#[test]
-fn d4_c52_a_create_that_fails_takes_its_program_away_again() {
-    let Some(_world) = World::with_veth(2) else { return };
-    let before = fds();
-    let umem = TestUmem::new();
-    assert_eq!(TestSocket::new(&umem, "va", 99, PROGRAM).err(), Some(-libc::EINVAL));
-    assert_eq!(xdp_on("va"), None);
-    // The same beside a socket that works: only the failed one's reference goes.
-    let socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
-    let other = TestUmem::new();
-    assert_eq!(TestSocket::new(&other, "va", 99, PROGRAM).err(), Some(-libc::EINVAL));
-    assert_eq!(TestSocket::new(&other, "va", 0, PROGRAM).err(), Some(-libc::EBUSY));
-    assert_eq!(other.delete(), 0);
-    assert!(xdp_on("va").is_some());
-    socket.delete();
-    assert_eq!(xdp_on("va"), None);
-    assert_eq!(umem.delete(), 0);
-    assert_eq!(fds(), before);
 }
 
 #[test]
@@ -193,22 +124,6 @@ fn c44_a_foreign_program_is_left_alone_and_named() {
     socket.delete();
     assert_eq!(umem.delete(), 0);
     assert_eq!(xdp_on("va"), None);
-}
-
-#[test]
-fn d16_a_program_that_fails_beside_a_living_socket_leaves_that_alone() {
-    let Some(_world) = World::with_veth(1) else { return };
-    let before = fds();
-    let mut umem = TestUmem::new();
-    let first = TestSocket::new(&umem, "va", 0, PLAIN).unwrap();
-    attach_foreign("va");
-    assert_eq!(TestSocket::new(&umem, "va", 0, PROGRAM).err(), Some(-libc::EBUSY));
-    // libxdp closes descriptor 0 here.
-    first.delete();
-    assert!(unsafe { libc::fcntl(0, libc::F_GETFD) } >= 0);
-    umem.fill(0, 1);
-    assert_eq!(umem.delete(), 0);
-    assert_eq!(fds(), before);
 }
 
 #[test]
