@@ -174,15 +174,18 @@ fn acquire(ifindex: u32, xdp_flags: u32, registered: bool) -> Result<Shared> {
                 if let Some((register, record)) = register.zip(record) {
                     register.remove(record);
                 }
-                drop(lock);
                 match refused.error {
                     // Somebody was faster.
                     Errno::EBUSY | Errno::EEXIST | Errno::EAGAIN => loaded = Some(new),
                     error => {
+                        // It may be the answer alone that was lost; then the program is there, and nobody would take it off.
+                        // Nobody has counted on it either, as that wants the lock.
+                        let _ = netlink.set_xdp(ifindex, -1, mode, Some(new.file.raw()));
                         explain_attach(&link, mode, &refused);
                         return Err(error);
                     }
                 }
+                drop(lock);
             }
             Found::Going => {}
             Found::Default(found) => {
