@@ -5,6 +5,7 @@
 
 use crate::{
     errno::Errno,
+    info,
     sys::PAGE,
     uapi::{
         Ring, UmemReg, XDP_COPY, XDP_SHARED_UMEM, XDP_UMEM_TX_METADATA_LEN, XDP_UMEM_TX_SW_CSUM,
@@ -162,10 +163,13 @@ pub(super) fn bind(bind: Bind<'_>, error: Errno) {
             ),
             None => warn!("xsk_socket__create on {ifname} queue {queue}: {error}: the device has no such queue"),
         },
-        Errno::EOPNOTSUPP => warn!(
+        // No warning: programs try, and go on in copy mode. Open vSwitch does at each port.
+        Errno::EOPNOTSUPP if flags & XDP_ZEROCOPY != 0 => info!(
             "xsk_socket__create on {ifname} queue {queue}: {error}: the device cannot do what bind_flags {flags:#x} ask \
-             for{}",
-            if flags & XDP_ZEROCOPY != 0 { "; leave XDP_ZEROCOPY out to use copy mode" } else { "" }
+             for; leave XDP_ZEROCOPY out to use copy mode"
+        ),
+        Errno::EOPNOTSUPP => warn!(
+            "xsk_socket__create on {ifname} queue {queue}: {error}: the device cannot do what bind_flags {flags:#x} ask for"
         ),
         Errno::EBUSY => warn!(
             "xsk_socket__create on {ifname} queue {queue}: {error}: another socket, of this or another process, has the \
