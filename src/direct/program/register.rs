@@ -191,8 +191,12 @@ impl Register<'_> {
                 let _ = calls::unlink_at(directory.raw(), &name);
             }
         }
-        // ENOTEMPTY: others are there.
-        let _ = fs::remove_dir(self.path);
+        if fs::remove_dir(self.path).is_err() {
+            // Others are there. Those that nobody will come back for must not keep the directory: somebody else has taken
+            // the program that they were on from the interface.
+            tidy(directory);
+            let _ = fs::remove_dir(self.path);
+        }
     }
 
     /// Who has records on a counter, but for `own`.
@@ -380,6 +384,20 @@ mod tests {
         register.remove(second);
         fs::remove_file(path.join("not ours")).unwrap();
         fs::remove_dir(&path).unwrap();
+    }
+
+    /// Protects against a folder that stays for a record of the dead, whose program somebody else (Open vSwitch, when it
+    /// starts again) has taken off.
+    #[test]
+    fn leftovers_of_maps_that_are_gone_go_with_the_last_record_too() {
+        let Some(map) = counter() else { return println!("skipped: no BPF maps") };
+        let id = bpf::map_info(&map).unwrap().id;
+        let path = place("last");
+        let mut register = Register::at(&path, LOCK).unwrap();
+        let last = register.enter(id, false).unwrap();
+        fs::write(path.join(format!("{}{}.1.5", register.prefix, i32::MAX)), "").unwrap();
+        register.remove(last);
+        assert!(!path.exists());
     }
 
     /// Protects against a place that somebody else has prepared.
