@@ -22,8 +22,11 @@ ip -n b address add 10.88.0.2/24 dev gb
 ovsdb-tool create conf.db /usr/share/openvswitch/vswitch.ovsschema || fail "no database"
 ovsdb-server --remote=punix:db.sock --no-chdir --log-file --pidfile --detach conf.db >ovsdb.log 2>&1 || fail "ovsdb-server"
 ovs-vsctl --no-wait init || fail "ovs-vsctl init"
-env "${with_library[@]}" ovs-vswitchd --no-chdir --pidfile --log-file >stderr.log 2>&1 &
-switch=$!
+start() {
+	env "${with_library[@]}" ovs-vswitchd --no-chdir --pidfile --log-file >>stderr.log 2>&1 &
+	switch=$!
+}
+start
 trap 'code=$?; [ $code = 0 ] || cat $tmp/ovs-vswitchd.log $tmp/stderr.log; exit $code' EXIT
 
 vsctl() {
@@ -63,6 +66,18 @@ for mode in generic native; do
 	through $mode
 done
 
+# After a crash it takes the program off itself, and begins anew. The kernel gives the queues free a little later.
+kill -KILL $switch
+wait $switch 2>/dev/null
+start
+ready() {
+	vsctl set Open_vSwitch . external_ids:try=$((++try))
+	[ "$(ovs-appctl dpctl/show -s | grep -c "afxdp: .*xdp-mode-in-use=native)")" = 2 ]
+}
+try=0
+eventually ready || fail "not both ports came back after a crash"
+through native
+
 vsctl del-port oa
 [ -z "$(attached oa)" ] || fail "the program is still on oa, whose port is deleted"
 ovs-appctl exit || fail "ovs-appctl exit"
@@ -71,5 +86,6 @@ code=$?
 [ $code = 0 ] || fail "ovs-vswitchd ended with code $code"
 nothing_left oa ob
 served_by_library xsk_umem__create xsk_umem__delete xsk_socket__create xsk_socket__delete xsk_socket__fd
-# In its best effort it asks for zero-copy first, which veth has not.
-silent "bind_flags 0xc .*; leave XDP_ZEROCOPY out to use copy mode" ovs-vswitchd.log stderr.log
+# In its best effort it asks for zero-copy first, which veth has not: said, but no warning. The rest is of the crash.
+silent "|INFO|slipring: .* bind_flags 0xc .*; leave XDP_ZEROCOPY out to use copy mode\|EBUSY.* has the queue$" \
+	ovs-vswitchd.log stderr.log
