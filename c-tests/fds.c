@@ -2,8 +2,11 @@
 #include "peer.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 /* A copy kicks, waits and answers like the original, which outlives it. */
 static void copy_works(struct rig *r, struct peer *p, int copy, const char *what)
@@ -158,6 +161,109 @@ TEST(number_reused_by_raw_dup)
 TEST(number_reused_by_dup2)
 {
 	number_is_another_file(LIBC_DUP2);
+}
+
+/* A thread sleeps on the number while another closes it. The sleeper is not woken: it sleeps to the end of its time. Then
+ * poll and select find that the number is not open; epoll has forgotten it. */
+struct sleeper {
+	int fd, epoll, result;
+	short revents;
+	uint64_t slept;
+	void (*wait)(struct sleeper *s);
+};
+
+#define SLEEP_MS 400
+
+static void sleep_in_poll(struct sleeper *s)
+{
+	struct pollfd pfd = { .fd = s->fd, .events = POLLIN };
+
+	s->result = poll(&pfd, 1, SLEEP_MS);
+	s->revents = pfd.revents;
+}
+
+static void sleep_in_select(struct sleeper *s)
+{
+	struct timeval limit = { 0, SLEEP_MS * 1000 };
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(s->fd, &set);
+	s->result = select(s->fd + 1, &set, NULL, NULL, &limit);
+	s->revents = FD_ISSET(s->fd, &set);
+}
+
+static void sleep_in_epoll(struct sleeper *s)
+{
+	struct epoll_event got;
+
+	s->result = epoll_wait(s->epoll, &got, 1, SLEEP_MS);
+}
+
+static void *sleep_on(void *arg)
+{
+	struct sleeper *s = arg;
+	uint64_t begin = now_ms();
+
+	s->wait(s);
+	s->slept = now_ms() - begin;
+	return NULL;
+}
+
+static void closed_under_a_sleeper(void (*wait)(struct sleeper *), bool raw, int result, short revents)
+{
+	struct sleeper s = { .wait = wait, .epoll = epoll_create1(EPOLL_CLOEXEC) };
+	struct epoll_event event = { .events = EPOLLIN };
+	struct timespec before, after;
+	pthread_t thread;
+	struct rig r;
+
+	rig_open(&r, (struct rig_options){ 0 });
+	s.fd = rig_fd(&r);
+	EQ(epoll_ctl(s.epoll, EPOLL_CTL_ADD, s.fd, &event), 0, "epoll_ctl");
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+	EQ(pthread_create(&thread, NULL, sleep_on, &s), 0, "pthread_create");
+	sleep_ms(SLEEP_MS / 4);
+	EQ(raw ? syscall(SYS_close, s.fd) : close(s.fd), 0, "close");
+	pthread_join(thread, NULL);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+	EQ(s.result, result, "the sleeper's result");
+	EQ(s.revents, revents, "the sleeper's events");
+	CHECK(s.slept >= SLEEP_MS - 10, "it slept %llu ms of %d", (unsigned long long)s.slept, SLEEP_MS);
+	CHECK((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 < SLEEP_MS / 4, "it did not sleep");
+	close(s.epoll);
+	xsk_socket__delete(r.xsk);
+	xsk_umem__delete(r.umem);
+}
+
+TEST(closed_under_poll)
+{
+	closed_under_a_sleeper(sleep_in_poll, false, 1, POLLNVAL);
+}
+
+TEST(closed_under_poll_raw)
+{
+	closed_under_a_sleeper(sleep_in_poll, true, 1, POLLNVAL);
+}
+
+TEST(closed_under_select)
+{
+	closed_under_a_sleeper(sleep_in_select, false, 1, 1);
+}
+
+TEST(closed_under_select_raw)
+{
+	closed_under_a_sleeper(sleep_in_select, true, 1, 1);
+}
+
+TEST(closed_under_epoll)
+{
+	closed_under_a_sleeper(sleep_in_epoll, false, 0, 0);
+}
+
+TEST(closed_under_epoll_raw)
+{
+	closed_under_a_sleeper(sleep_in_epoll, true, 0, 0);
 }
 
 /* Descriptors that were never ours, before, during and after. */

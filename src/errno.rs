@@ -85,6 +85,11 @@ impl SavedErrno {
         SavedErrno(unsafe { *errno })
     }
 
+    /// Whether it was this one.
+    pub(crate) fn is(&self, error: Errno) -> bool {
+        self.0 == error.number()
+    }
+
     /// On the same thread.
     pub(crate) fn restore(&self) {
         // SAFETY: no preconditions.

@@ -267,12 +267,6 @@ impl Bell {
         self.busy.store(false, Ordering::Release);
         kicked
     }
-
-    /// The socket is finished: a sleeper wakes and finds out.
-    pub(super) fn finish(&self) {
-        self.pending.store(THERE, Ordering::SeqCst);
-        let _ = sys::send(self.far, &[1], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
-    }
 }
 
 impl Drop for Bell {

@@ -436,7 +436,6 @@ impl Socket {
             }
         }
         self.runtime.unwatch(self);
-        self.bell.finish();
     }
 
     /// Bind to a queue of its own: a new pool.

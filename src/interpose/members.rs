@@ -1,6 +1,6 @@
 //! Sockets of ours in the set of a `poll` or `select`.
 
-use core::{ffi::c_int, mem};
+use core::{ffi::c_int, mem, ptr};
 
 use super::scratch::Scratch;
 use crate::{engine, errno::Result, sync::Arc, uapi::Socket as _};
@@ -24,11 +24,14 @@ pub(super) fn told(ready: i16, events: i16) -> i16 {
 #[derive(Clone, Copy)]
 pub(super) struct Member {
     socket: *const engine::Socket,
+    fd: c_int,
     /// Where in the program's set it stands.
     pub(super) place: usize,
     pub(super) events: i16,
     /// What is ready of that.
     pub(super) ready: i16,
+    /// The number does not stand for the socket any more.
+    closed: bool,
     announced: bool,
     /// The kernel woke us for it.
     pub(super) woken: bool,
@@ -40,9 +43,29 @@ impl Member {
         unsafe { &*self.socket }
     }
 
-    /// What the next sleep watches it for; the kernel's poll wakes for errors in any case.
-    pub(super) fn watched(&self) -> Option<i16> {
-        self.socket().is_open().then_some(self.events & WATCHED)
+    /// What the next sleep watches it for; the kernel's poll wakes for errors in any case. `None`: its number was closed, and
+    /// may be another file's by now.
+    pub(super) fn watched(&self) -> Option<(c_int, i16)> {
+        (!self.closed).then_some((self.fd, self.events & WATCHED))
+    }
+
+    /// The answer that the program gets about it. The kernel does not wake a sleeper for a number that another thread closes,
+    /// and says so when the sleeper wakes.
+    pub(super) fn answer(&self) -> i16 {
+        if self.is_closed() { libc::POLLNVAL } else { self.ready }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed || engine::lookup(self.fd).is_none_or(|found| !ptr::eq(&raw const *found, self.socket))
+    }
+
+    /// Find out whether the number was closed, also by a call that we did not see.
+    pub(super) fn check(&mut self) {
+        drop(engine::lookup_verified(self.fd));
+        if self.is_closed() {
+            self.closed = true;
+            self.ready = 0;
+        }
     }
 }
 
@@ -66,7 +89,7 @@ impl Members {
     pub(super) fn add(&mut self, fd: c_int, place: usize, events: i16) -> Result<bool> {
         let Some(found) = engine::lookup_verified(fd) else { return Ok(false) };
         let socket = Arc::into_raw(found.share());
-        let member = Member { socket, place, events, ready: 0, announced: false, woken: false };
+        let member = Member { socket, fd, place, events, ready: 0, closed: false, announced: false, woken: false };
         self.0.push(member).map(|()| true).inspect_err(|_| {
             // SAFETY: made above and not kept.
             drop(unsafe { Arc::from_raw(socket) });
@@ -80,7 +103,7 @@ impl Members {
 
     fn look(&mut self, readiness: impl Fn(&engine::Socket) -> i16) -> usize {
         let mut count = 0;
-        for member in self.0.list_mut() {
+        for member in self.0.list_mut().iter_mut().filter(|m| !m.closed) {
             member.ready = told(readiness(member.socket()), member.events);
             count += usize::from(member.ready != 0);
         }
@@ -89,7 +112,7 @@ impl Members {
 
     /// Announce the wait on each, then look again. Returns how many are ready.
     pub(super) fn announce(&mut self) -> usize {
-        for member in self.0.list_mut() {
+        for member in self.0.list_mut().iter_mut().filter(|m| !m.closed) {
             if member.events & (libc::POLLOUT | libc::POLLWRNORM) != 0 {
                 member.socket().send_on();
             }

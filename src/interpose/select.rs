@@ -32,9 +32,9 @@ const HIGHEST: usize = 1 << 16;
 
 /// What a set asks for, and which readiness fills its bit.
 const KINDS: [(i16, i16); 3] = [
-    (libc::POLLIN, libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLHUP | libc::POLLERR),
-    (libc::POLLOUT, libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND | libc::POLLERR),
-    (libc::POLLPRI, libc::POLLPRI),
+    (libc::POLLIN, libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL),
+    (libc::POLLOUT, libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND | libc::POLLERR | libc::POLLNVAL),
+    (libc::POLLPRI, libc::POLLPRI | libc::POLLNVAL),
 ];
 
 /// A set of the program's; null if it has none.
@@ -128,7 +128,7 @@ impl Selecting {
         let given = &mut rest[..all];
         given.copy_from_slice(asked);
         for member in self.members.list().iter().filter(|_| watched) {
-            let events = member.watched().unwrap_or(0);
+            let events = member.watched().map_or(0, |(_, events)| events);
             for (kind, (ask, _)) in KINDS.into_iter().enumerate() {
                 if events & ask != 0 {
                     given[kind * self.words + member.place / BITS] |= 1 << (member.place % BITS);
@@ -151,10 +151,11 @@ impl Selecting {
         }
         for member in self.members.list() {
             let (word, bit) = (member.place / BITS, 1 << (member.place % BITS));
+            let ready = member.answer();
             for (kind, (ask, fill)) in KINDS.into_iter().enumerate() {
                 let place = &mut answer[kind * self.words + word];
                 *place &= !bit;
-                if member.events & ask != 0 && member.ready & fill != 0 {
+                if member.events & ask != 0 && ready & fill != 0 {
                     *place |= bit;
                 }
             }
@@ -214,10 +215,17 @@ impl Selecting {
                 member.woken = given.chunks_exact(self.words).any(|set| set[member.place / BITS] & bit != 0);
             }
         }
+        let mut closed = false;
         if !self.last {
+            for member in self.members.list_mut() {
+                let before = member.watched().is_some();
+                member.check();
+                closed |= before && member.watched().is_none();
+            }
             self.members.turn();
         }
-        if result < 0 && !self.is_ready() {
+        // One of ours that was closed after the last look is EBADF to the kernel, when the call begins with it.
+        if result < 0 && !self.is_ready() && !(closed && errno.is(Errno::EBADF)) {
             errno.restore();
             return Plan::answer(-1);
         }

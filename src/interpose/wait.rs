@@ -90,35 +90,24 @@ impl Polling {
         let copy = self.copy.list_mut();
         for member in self.members.list() {
             let entry = &mut copy[member.place];
-            // SAFETY: an entry of the program's array, which `collect` has read.
-            let fd = unsafe { (*self.fds.wrapping_add(member.place)).fd };
-            let watched = member.watched();
-            entry.fd = if watched.is_some() { fd } else { -1 };
-            entry.events = watched.unwrap_or(0);
+            (entry.fd, entry.events) = member.watched().unwrap_or((-1, 0));
         }
     }
 
-    /// After the kernel's answer: note what it says about ours and leave the others' in the copy. Returns whether one of
-    /// ours has been closed under our feet.
-    fn sort(&mut self) -> bool {
+    /// After the kernel's answer: note what it says about ours and leave the others' in the copy.
+    fn sort(&mut self) {
         let copy = self.copy.list_mut();
-        let mut closed = false;
         for member in self.members.list_mut() {
-            let said = mem::take(&mut copy[member.place].revents);
-            member.woken = said != 0;
-            if said & libc::POLLNVAL != 0 {
-                member.ready = libc::POLLNVAL;
-                closed = true;
-            }
+            member.woken = mem::take(&mut copy[member.place].revents) != 0;
+            member.check();
         }
-        closed
     }
 
     /// Give the program the answer. Returns how many entries have one.
     fn give(&mut self) -> c_int {
         let copy = self.copy.list_mut();
         for member in self.members.list() {
-            copy[member.place].revents = member.ready;
+            copy[member.place].revents = member.answer();
         }
         let mut count = 0;
         for (place, entry) in copy.iter_mut().enumerate() {
@@ -165,17 +154,18 @@ impl Polling {
 
     fn judge(&mut self, result: c_int) -> Plan {
         let errno = SavedErrno::save();
-        if !self.last && !self.sort() {
+        if !self.last {
+            self.sort();
             self.members.turn();
         }
         let ready = self.members.list().iter().any(|m| m.ready != 0);
+        let others = result > 0 && self.copy.list().iter().any(|entry| entry.revents != 0);
         if result < 0 && !ready {
             errno.restore();
             return Plan::answer(-1);
         }
-        let count = self.give();
-        if count > 0 || self.last || self.deadline.left() == Some(0) {
-            return Plan::answer(count);
+        if ready || others || self.last || self.deadline.left() == Some(0) {
+            return Plan::answer(self.give());
         }
         self.plan(false)
     }
