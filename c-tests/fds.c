@@ -266,6 +266,36 @@ TEST(closed_under_epoll_raw)
 	closed_under_a_sleeper(sleep_in_epoll, true, 0, 0);
 }
 
+/* Nobody looks at the number again after a close by a raw system call, which a sleeper outlives: still nothing is left. */
+TEST(raw_close_leaves_nothing)
+{
+	struct footprint before = { 0, 0 }, after;
+
+	for (int round = 0; round < 3; round++) {
+		struct sleeper s = { .wait = sleep_in_poll };
+		int copy;
+		pthread_t thread;
+		struct rig r;
+
+		if (round == 1)
+			before = footprint();
+		rig_open(&r, (struct rig_options){ 0 });
+		s.fd = rig_fd(&r);
+		copy = dup(s.fd);
+		EQ(pthread_create(&thread, NULL, sleep_on, &s), 0, "pthread_create");
+		sleep_ms(SLEEP_MS / 4);
+		EQ(syscall(SYS_close, s.fd), 0, "close");
+		EQ(syscall(SYS_close, copy), 0, "close of the copy");
+		pthread_join(thread, NULL);
+		xsk_socket__delete(r.xsk);
+		xsk_umem__delete(r.umem);
+		munmap(r.area, r.size);
+		if (round > 0)
+			WAIT_UNTIL((after = footprint(), after.descriptors == before.descriptors && after.mappings == before.mappings),
+				   3000, "nothing left");
+	}
+}
+
 /* Descriptors that were never ours, before, during and after. */
 TEST(others_are_left_alone)
 {

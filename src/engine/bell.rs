@@ -1,6 +1,8 @@
 //! The descriptor of an engine socket, and what makes it readable and writable.
 //!
-//! The program holds one end (`near`) of a private UNIX datagram socket pair, the engine the other (`far`).
+//! The program holds one end (`near`) of a private pair of UNIX sockets, the engine the other (`far`). They keep messages apart as
+//! datagram sockets do, and are of the kind that tells one end when the other is closed (SOCK_SEQPACKET): so the worker hears of a
+//! close that is not interposed.
 //! - POLLIN: one datagram from `far` waits at `near`. It is sent after RX entries were published, if somebody may sleep
 //!   on them, and taken back when the ring was seen drained.
 //! - POLLOUT: withdrawn by one datagram from `near` that uses up its send buffer, while more than half of the TX ring is
@@ -67,7 +69,7 @@ pub(super) struct Bell {
 impl Bell {
     /// The pair: the program's number and the bell.
     pub(super) fn new(cloexec: bool, nonblock: bool) -> Result<(RawFd, Bell)> {
-        let (near, far) = sys::socketpair(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC)?;
+        let (near, far) = sys::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC)?;
         table::set_internal(far, true);
         let bell = Bell {
             far,

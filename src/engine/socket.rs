@@ -290,7 +290,7 @@ impl Socket {
 
     /// Its last number was closed by a call that we did not see.
     pub(super) fn vanished(&self) {
-        table::forget_if(self.number.load(Ordering::Relaxed), self);
+        table::forget_all(self);
         self.finish();
     }
 

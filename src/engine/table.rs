@@ -288,6 +288,24 @@ pub(super) fn forget_if(fd: RawFd, socket: &Socket) {
     }
 }
 
+/// Every number of the socket was closed by calls that we did not see.
+#[cold]
+pub(super) fn forget_all(socket: &Socket) {
+    for (chunk, place) in SLOTS.iter().enumerate() {
+        // A1, see `slot`.
+        // SAFETY: null, or a chunk that `slot_made` leaked.
+        let Some(slots) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else { continue };
+        for (at, slot) in slots.iter().enumerate() {
+            // Only compared: `forget_if` looks again, and counts itself in first.
+            if ptr::eq(slot.socket.load(Ordering::SeqCst), socket)
+                && let Ok(fd) = RawFd::try_from(chunk * CHUNK + at)
+            {
+                forget_if(fd, socket);
+            }
+        }
+    }
+}
+
 /// `new` is now another number for the engine socket `old` (after the native dup). Not in a `vfork` child, which has numbers
 /// of its own and its parent's memory.
 pub fn duplicate(old: RawFd, new: RawFd) {
