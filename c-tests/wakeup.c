@@ -433,6 +433,96 @@ TEST(C13_epoll_edge_sends_until_room)
 	sends_on(room_epoll_edge);
 }
 
+/* epoll, edge-triggered, for room: each frame that leaves is an edge, also while there is room all the time. Here another
+ * thread makes frames leave while this one sleeps. */
+static void *queue_and_kick(void *arg)
+{
+	struct rig *r = arg;
+
+	for (uint32_t i = 0; i < 20; i++) {
+		sleep_ms(20);
+		rig_queue(r, i, 1);
+		rig_kick(r);
+	}
+	return NULL;
+}
+
+TEST(epoll_edge_for_each_that_leaves)
+{
+	struct epoll_event event = { .events = EPOLLOUT | EPOLLET }, got;
+	int edges = 0, ep = epoll_create1(EPOLL_CLOEXEC);
+	pthread_t thread;
+	struct rig r;
+	struct peer p;
+
+	rig_open(&r, (struct rig_options){ .no_rx = true });
+	peer_open(&p);
+	EQ(epoll_ctl(ep, EPOLL_CTL_ADD, rig_fd(&r), &event), 0, "epoll_ctl");
+	EQ(epoll_wait(ep, &got, 1, 1000), 1, "room from the beginning");
+	while (epoll_wait(ep, &got, 1, 20) == 1)
+		;
+	EQ(pthread_create(&thread, NULL, queue_and_kick, &r), 0, "pthread_create");
+	while (edges < 15 && epoll_wait(ep, &got, 1, 3000) == 1) {
+		EQ(got.events, EPOLLOUT, "events");
+		edges++;
+	}
+	CHECK(edges >= 15 || ring_pending(&r.tx) == 0, "frames wait");
+	CHECK(edges >= 15, "%d edges for 20 frames", edges);
+	pthread_join(thread, NULL);
+	close(ep);
+	peer_close(&p);
+	rig_close(&r);
+}
+
+/* The same on a lossless wire, where the receiver holds the sender back and then makes room. */
+static void *fill_later(void *arg)
+{
+	struct rig *r = arg;
+
+	sleep_ms(100);
+	rig_fill(r, 0, 200);
+	return NULL;
+}
+
+static void edge_when_let_go(uint32_t frames)
+{
+	struct epoll_event event = { .events = EPOLLOUT | EPOLLET }, got;
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+	pthread_t thread;
+	struct rig r, far;
+	uint64_t begin;
+
+	engine_only("a lossless wire");
+	rig_open(&r, (struct rig_options){ .port = WAIT_A, .no_rx = true });
+	rig_open(&far, (struct rig_options){ .port = WAIT_B });
+	EQ(epoll_ctl(ep, EPOLL_CTL_ADD, rig_fd(&r), &event), 0, "epoll_ctl");
+	EQ(epoll_wait(ep, &got, 1, 1000), 1, "room from the beginning");
+	rig_queue(&r, 0, frames);
+	EQ(rig_kick(&r), EAGAIN, "kick without room at the far end");
+	while (epoll_wait(ep, &got, 1, 20) == 1)
+		;
+	EQ(ring_pending(&r.tx), frames, "frames that wait");
+	EQ(pthread_create(&thread, NULL, fill_later, &far), 0, "pthread_create");
+	begin = now_ms();
+	EQ(epoll_wait(ep, &got, 1, 5000), 1, "an edge");
+	CHECK(now_ms() - begin >= 80, "an edge before there was room");
+	CHECK(now_ms() - begin < 4000, "no edge, but the end of the time");
+	pthread_join(thread, NULL);
+	close(ep);
+	rig_close(&far);
+	rig_close(&r);
+}
+
+TEST(epoll_edge_when_let_go_with_room)
+{
+	edge_when_let_go(100);
+}
+
+TEST(epoll_edge_when_let_go_without_room)
+{
+	edge_when_let_go(200);
+}
+
 /* A bound socket without traffic costs no processor time. */
 TEST(idle_costs_nothing)
 {

@@ -44,6 +44,13 @@ const UNDER_WAY: u32 = 1;
 /// It was sent.
 const THERE: u32 = 2;
 
+/// Nobody changes what lies at `far`.
+const FREE: u32 = 0;
+/// Somebody does.
+const HELD: u32 = 1;
+/// Somebody does, and is to give POLLOUT back afterwards.
+const WANTED: u32 = 2;
+
 /// A datagram that uses up the send buffer of `near`. The kernel's least buffer is 4.5 KiB with all overhead, and it
 /// withdraws POLLOUT when a quarter of it is used.
 const FILLER: [u8; 2048] = [0; 2048];
@@ -62,8 +69,10 @@ pub(super) struct Bell {
     called: CachePadded<AtomicBool>,
     /// One thread at a time takes from `near`; others need not.
     settling: AtomicBool,
-    /// One thread at a time changes what lies at `far`; who finds it taken need not, see `unblock`.
-    busy: AtomicBool,
+    /// One thread at a time changes what lies at `far`: one of the three below.
+    busy: AtomicU32,
+    /// A kick was taken out together with the filler, and the worker has not seen it.
+    kicked: AtomicBool,
 }
 
 impl Bell {
@@ -78,7 +87,8 @@ impl Bell {
             blocked: AtomicBool::new(false),
             called: CachePadded::new(AtomicBool::new(false)),
             settling: AtomicBool::new(false),
-            busy: AtomicBool::new(false),
+            busy: AtomicU32::new(FREE),
+            kicked: AtomicBool::new(false),
         };
         // The least that the kernel grants, so that one filler withdraws POLLOUT.
         sys::setsockopt(near, libc::SOL_SOCKET, libc::SO_SNDBUF, &1i32)
@@ -198,23 +208,34 @@ impl Bell {
     pub(super) fn set_writable(&self, near: RawFd, writable: impl Fn() -> bool) {
         if writable() {
             self.unblock();
-        } else if !self.blocked.load(Ordering::SeqCst) && self.occupy() {
-            let _ = sys::send(near, &FILLER, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
-            self.blocked.store(true, Ordering::SeqCst);
-            self.busy.store(false, Ordering::Release);
-            // As W3: room that was made meanwhile is not missed.
-            fence(Ordering::SeqCst);
+        } else {
+            self.withdraw(near);
+            // Room that was made meanwhile is not missed.
             if writable() {
                 self.unblock();
             }
         }
     }
 
+    /// Withdraw POLLOUT whatever room there is, so that the next frame that leaves gives it back: an edge. `near` must be
+    /// verified to be ours; the caller looks afterwards whether one has left already.
+    pub(super) fn withdraw(&self, near: RawFd) {
+        // Whether it is withdrawn already is known only here: somebody may be in the middle of giving it back.
+        if self.occupy() {
+            if !self.blocked.swap(true, Ordering::SeqCst) {
+                let _ = sys::send(near, &FILLER, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            }
+            self.leave();
+        }
+        // As W3: before the caller's next look at the ring.
+        fence(Ordering::SeqCst);
+    }
+
     /// Take `busy`, which others hold for a few system calls. Not at any price: the holder may be the very thread that this
     /// signal handler interrupts. POLLOUT then stays, and a sleeper for it wakes for nothing.
     fn occupy(&self) -> bool {
         for _ in 0..PATIENCE {
-            if !self.busy.swap(true, Ordering::Acquire) {
+            if self.busy.compare_exchange(FREE, HELD, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
                 return true;
             }
             thread::yield_now();
@@ -222,23 +243,39 @@ impl Bell {
         false
     }
 
+    /// Give `busy` back, and do what was asked for meanwhile.
+    fn leave(&self) {
+        if self.busy.swap(FREE, Ordering::SeqCst) == WANTED {
+            self.unblock();
+        }
+    }
+
     /// TX entries were consumed and the ring is writable: give POLLOUT back if it was withdrawn.
     #[inline]
     pub(super) fn writable_again(&self) {
-        // W2 for the other direction; its partner is the fence in `set_writable`.
+        // W2 for the other direction; its partner is the fence in `withdraw`.
         fence(Ordering::SeqCst);
         if self.blocked.load(Ordering::Relaxed) {
             self.unblock();
         }
     }
 
-    /// Whoever holds `busy` now either withdraws POLLOUT, and looks at the ring again afterwards, or found it not withdrawn.
+    /// Give POLLOUT back, or leave it to the one who holds `busy`.
     #[cold]
     fn unblock(&self) {
-        if self.blocked.load(Ordering::SeqCst) && !self.busy.swap(true, Ordering::Acquire) {
-            self.drain_far();
-            self.blocked.store(false, Ordering::SeqCst);
-            self.busy.store(false, Ordering::Release);
+        while self.blocked.load(Ordering::SeqCst) {
+            if self.busy.compare_exchange(FREE, HELD, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                if self.drain_far() {
+                    self.kicked.store(true, Ordering::SeqCst);
+                }
+                self.blocked.store(false, Ordering::SeqCst);
+                self.leave();
+                return;
+            }
+            // Fails when it was given back meanwhile: then once more.
+            if self.busy.compare_exchange(HELD, WANTED, Ordering::SeqCst, Ordering::SeqCst) != Err(FREE) {
+                return;
+            }
         }
     }
 
@@ -260,13 +297,26 @@ impl Bell {
 
     /// Worker: whether a raw kick has arrived.
     pub(super) fn take_kick(&self) -> bool {
-        if self.busy.swap(true, Ordering::Acquire) {
+        if !self.occupy() {
             return true;
         }
-        // The filler is in front: a raw kick gets EAGAIN now, as from a kernel socket with a full ring. It must stay; whoever
-        // wanted to take it out meanwhile is made up for by the turn that follows a kick.
-        let kicked = self.blocked.load(Ordering::SeqCst) || self.drain_far();
-        self.busy.store(false, Ordering::Release);
+        // The filler must stay. Behind it is nothing: a raw kick gets EAGAIN now, as from a kernel socket with a full ring.
+        let arrived = if self.blocked.load(Ordering::SeqCst) { self.take_leading_kicks() } else { self.drain_far() };
+        self.leave();
+        self.kicked.swap(false, Ordering::SeqCst) | arrived
+    }
+
+    /// Take the kicks in front of the filler out. Returns whether there was one.
+    fn take_leading_kicks(&self) -> bool {
+        let mut kicked = false;
+        let mut byte = [0; 1];
+        // Bounded, as in `drain_far`.
+        for _ in 0..64 {
+            if sys::recv(self.far, &mut byte, libc::MSG_DONTWAIT | libc::MSG_PEEK) != Ok(0) {
+                break;
+            }
+            kicked = sys::recv(self.far, &mut byte, libc::MSG_DONTWAIT).is_ok();
+        }
         kicked
     }
 }
@@ -307,14 +357,34 @@ mod tests {
         sys::close(near);
     }
 
-    /// A look for raw kicks leaves the datagram that withdraws POLLOUT where it is.
+    /// A look for raw kicks leaves the datagram that withdraws POLLOUT where it is, and does not take it for a kick.
     #[test]
     fn looking_for_kicks_leaves_pollout_withdrawn() {
         let (near, bell) = Bell::new(true, true).expect("a bell");
+        sys::send(near, &[], libc::MSG_DONTWAIT).expect("a kick");
         bell.set_writable(near, || false);
-        assert!(bell.blocked.load(Ordering::SeqCst) && bell.take_kick() && readable(bell.far));
+        assert!(bell.take_kick() && !bell.take_kick());
+        assert!(bell.blocked.load(Ordering::SeqCst) && readable(bell.far));
         bell.set_writable(near, || true);
         assert!(!bell.blocked.load(Ordering::SeqCst) && !readable(bell.far));
+        // A kick that went out with it is not lost.
+        sys::send(near, &[], libc::MSG_DONTWAIT).expect("a kick");
+        bell.set_writable(near, || false);
+        bell.set_writable(near, || true);
+        assert!(bell.take_kick() && !bell.take_kick());
+        sys::close(near);
+    }
+
+    /// Room that is found while somebody else is at the far end is not forgotten: who is there gives POLLOUT back.
+    #[test]
+    fn room_found_while_the_far_end_is_busy_is_not_forgotten() {
+        let (near, bell) = Bell::new(true, true).expect("a bell");
+        bell.withdraw(near);
+        assert!(bell.occupy());
+        bell.writable_again();
+        assert!(bell.blocked.load(Ordering::SeqCst));
+        bell.leave();
+        assert!(!bell.blocked.load(Ordering::SeqCst));
         sys::close(near);
     }
 }

@@ -346,14 +346,26 @@ impl Socket {
         }
     }
 
-    /// For edge-triggered epoll: take the readability back although something is there, so that the next arrival makes a
-    /// fresh edge. The caller has verified the descriptor and announced the wait, and looks at [`Socket::edges`] afterwards.
-    pub fn hush(&self) {
+    /// For edge-triggered epoll: take readability and writability back although there is something to read, or room, so that
+    /// the next arrival or departure makes a fresh edge. The caller has announced the wait, looks at [`Socket::edges`]
+    /// afterwards, and undoes it with [`Socket::unhush`].
+    pub fn hush(&self, events: i16) {
+        let room = events & (libc::POLLOUT | libc::POLLWRNORM) != 0;
         if self.alive().is_ok()
-            && self.bell.is_pending()
+            && (room || self.bell.is_pending())
             && let Some(fd) = self.checked_number()
         {
             self.bell.hush(fd, || self.has_rx());
+            if room {
+                self.bell.withdraw(fd);
+            }
+        }
+    }
+
+    /// Undo one [`Socket::hush`]: the descriptor is writable again if there is room.
+    pub fn unhush(&self) {
+        if self.alive().is_ok() && self.is_writable() {
+            self.bell.writable_again();
         }
     }
 

@@ -191,6 +191,7 @@ impl Tx {
         if !self.token.take() {
             return Ok(());
         }
+        let before = self.consumed();
         let mut result;
         let mut rounds = 0;
         loop {
@@ -208,7 +209,8 @@ impl Tx {
         for (shown, now) in counters.device.iter().zip([device.tx_frames, device.tx_bytes, device.tx_dropped]) {
             shown.store(now, Ordering::Relaxed);
         }
-        if self.is_writable() {
+        // Only when something has left: it may have been withdrawn for the sake of an edge.
+        if self.consumed() != before && self.is_writable() {
             bell.writable_again();
         }
         result

@@ -133,7 +133,7 @@ impl Entry {
             self.socket.begin_wait(self.asked());
             if self.events & EPOLLET != 0 {
                 // What lies there was told already; the next arrival must make an edge.
-                self.socket.hush();
+                self.socket.hush(self.asked());
             }
         }
     }
@@ -141,6 +141,9 @@ impl Entry {
     fn retract(&mut self) {
         if mem::take(&mut self.announced) {
             self.socket.end_wait();
+            if self.events & EPOLLET != 0 {
+                self.socket.unhush();
+            }
         }
     }
 }
