@@ -81,8 +81,8 @@ thread_local! {
 
 /// Write the ranges anew. Called with the list's lock held.
 fn publish_ranges(umems: &[(Weak<Umem>, Weak<super::Socket>)]) {
-    // Memory that has gone may be anybody's by now, the library's own included.
-    let living = umems.iter().filter_map(|(u, _)| u.upgrade()).filter(|u| !u.is_gone());
+    // Memory that was let go may be anybody's by now, the library's own included.
+    let living = umems.iter().filter_map(|(u, _)| u.upgrade()).filter(|u| !u.is_let_go());
     let mut ranges: Vec<(usize, usize)> = living.map(|u| u.range()).collect();
     ranges.sort_unstable();
     ranges.dedup();
@@ -143,7 +143,7 @@ impl Runtime {
 }
 
 /// The program is about to unmap or free `len` bytes at `addr`: retire every UMEM that overlaps. On return no thread of
-/// ours touches it any more, nor will.
+/// ours touches it any more, nor will: also when another thread takes another part of the same UMEM away and came first.
 pub fn memory_going(addr: usize, len: usize) {
     // Not only memory of a UMEM is near one: with many UMEMs the last range covers what lies between them.
     if !near_umem(addr, len) || IN_LIST.get() {
@@ -153,17 +153,17 @@ pub fn memory_going(addr: usize, len: usize) {
     let hit = runtime.with_list(|umems| {
         // Only sockets that are returned are held: the end of one does not happen in here.
         let using = umems.iter().filter_map(|(umem, socket)| {
-            let umem = umem.upgrade().filter(|u| !u.is_gone() && u.overlaps(addr, len))?;
+            let umem = umem.upgrade().filter(|u| !u.is_let_go() && u.overlaps(addr, len))?;
             Some((umem, socket.upgrade()?))
         });
         let hit: Vec<_> = using.collect();
-        if !hit.is_empty() {
-            hit.iter().for_each(|(u, _)| u.set_gone());
-            publish_ranges(umems);
-        }
+        hit.iter().for_each(|(u, _)| u.set_gone());
         hit
     });
-    for (_, socket) in hit.unwrap_or_default() {
+    let Some(hit) = hit.filter(|hit| !hit.is_empty()) else { return };
+    for (_, socket) in &hit {
         socket.memory_gone();
     }
+    hit.iter().for_each(|(umem, _)| umem.set_let_go());
+    runtime.with_list(|umems| publish_ranges(umems));
 }

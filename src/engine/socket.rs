@@ -62,6 +62,8 @@ pub struct Socket {
     state: Mutex<State>,
     bound: OnceCell<Bound>,
     finished: AtomicBool,
+    /// No more sending and receiving; held until none runs.
+    stopped: Mutex<bool>,
     /// The program waits for POLLOUT at times.
     wants_room: AtomicBool,
     told_foreign: AtomicBool,
@@ -109,6 +111,7 @@ impl Socket {
             state: Mutex::default(),
             bound: OnceCell::new(),
             finished: AtomicBool::new(false),
+            stopped: Mutex::new(false),
             wants_room: AtomicBool::new(false),
             told_foreign: AtomicBool::new(false),
             error: AtomicI32::new(0),
@@ -421,8 +424,12 @@ impl Socket {
         }
     }
 
-    /// No more sending, no more receiving; returns when none runs.
+    /// No more sending, no more receiving; returns when none runs, whoever comes first.
     fn stop(&self, bound: &Bound) {
+        let Ok(mut stopped) = self.stopped.lock() else { return };
+        if core::mem::replace(&mut *stopped, true) {
+            return;
+        }
         if let Some(tx) = &bound.tx {
             tx.close();
         }
@@ -443,9 +450,7 @@ impl Socket {
         self.finished.store(true, Ordering::SeqCst);
         if let Some(bound) = self.bound.get() {
             self.runtime.worker.remove(self);
-            if !bound.pool.umem.is_gone() {
-                self.stop(bound);
-            }
+            self.stop(bound);
         }
         self.runtime.unwatch(self);
     }
@@ -694,5 +699,45 @@ impl uapi::Socket for Socket {
 
     fn relinquish(&self) {
         table::forget_if(self.number.load(Ordering::Relaxed), self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{super::memory_going, *};
+    use crate::sync::thread;
+    use crate::uapi::Socket as _;
+
+    /// Two threads take two halves of a UMEM away: neither call returns before the sending that runs has ended.
+    #[test]
+    fn whoever_takes_memory_away_waits_until_nothing_touches_it() {
+        const LEN: usize = 16 * sys::PAGE;
+        let area = sys::map_private(LEN).expect("memory");
+        let at = area.as_ptr().expose_provenance();
+        let (_, socket) = Socket::create(true, true).expect("a socket");
+        let reg = UmemReg { addr: at as u64, len: LEN as u64, chunk_size: 4096, ..UmemReg::default() };
+        socket.register_umem(&reg).expect("a UMEM");
+        for ring in [Ring::Fill, Ring::Completion, Ring::Tx] {
+            socket.set_ring_size(ring, 64).expect("a ring");
+        }
+        let interface = super::super::interface_named(c"null?").expect("a good name").expect("an interface of ours");
+        let addr = SockaddrXdp { family: 44, ifindex: interface.ifindex, ..SockaddrXdp::default() };
+        socket.bind(&addr).expect("bound");
+
+        let tx = socket.bound.get().and_then(|b| b.tx.as_ref()).expect("a TX ring");
+        assert!(tx.hold());
+        let halves = [at, at + LEN / 2].map(|half| thread::spawn(move || memory_going(half, LEN / 2)));
+        thread::sleep(Duration::from_millis(100));
+        assert!(!halves.iter().any(thread::JoinHandle::is_finished));
+        tx.let_go();
+        for half in halves {
+            half.join().expect("no panic");
+        }
+        // Memory that was let go is nobody's concern.
+        memory_going(at, LEN);
+        socket.close();
+        sys::unmap(area, LEN);
     }
 }

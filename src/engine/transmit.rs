@@ -186,6 +186,17 @@ impl Tx {
         self.token.close();
     }
 
+    /// Be in a turn, as far as others can tell, until [`Tx::let_go`].
+    #[cfg(test)]
+    pub(super) fn hold(&self) -> bool {
+        self.token.take()
+    }
+
+    #[cfg(test)]
+    pub(super) fn let_go(&self) {
+        self.token.put_anyway();
+    }
+
     /// One turn. EAGAIN: more is left than the budget, no completion place, or the device holds the sender back.
     pub(super) fn turn(&self, pool: &Pool, counters: &Send, bell: &Bell) -> Result<()> {
         if !self.token.take() {

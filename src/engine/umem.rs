@@ -28,6 +28,8 @@ pub(super) struct Umem {
     /// Bytes of data that a chunk takes.
     room: u32,
     unaligned: bool,
+    /// Every socket has stopped after the memory went.
+    let_go: AtomicBool,
     /// The program took the memory away: nothing may be touched any more.
     gone: AtomicBool,
 }
@@ -65,7 +67,14 @@ impl Umem {
         sys::populate_write(first, bytes.next_multiple_of(sys::PAGE))?;
         let offset = XDP_PACKET_HEADROOM + reg.headroom;
         let reg = UmemReg { tx_metadata_len: if metadata { reg.tx_metadata_len } else { 0 }, ..reg };
-        Ok(Umem { reg, offset, room: reg.chunk_size - offset, unaligned, gone: AtomicBool::new(false) })
+        Ok(Umem {
+            reg,
+            offset,
+            room: reg.chunk_size - offset,
+            unaligned,
+            let_go: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+        })
     }
 
     /// Bytes of data that one chunk takes.
@@ -129,6 +138,16 @@ impl Umem {
         self.gone.store(true, Ordering::SeqCst);
     }
 
+    /// The memory has gone and nothing touches it any more.
+    pub(super) fn set_let_go(&self) {
+        self.let_go.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether nothing touches the memory any more.
+    pub(super) fn is_let_go(&self) -> bool {
+        self.let_go.load(Ordering::SeqCst)
+    }
+
     /// Whether the memory has gone.
     #[inline]
     pub(super) fn is_gone(&self) -> bool {
@@ -181,7 +200,14 @@ mod tests {
         let reg = UmemReg { addr: 0x10000, len: 16 * 4096, chunk_size, headroom, flags, tx_metadata_len };
         let unaligned = flags & XDP_UMEM_UNALIGNED_CHUNK_FLAG != 0;
         let offset = XDP_PACKET_HEADROOM + headroom;
-        Umem { reg, offset, room: chunk_size - offset, unaligned, gone: AtomicBool::new(false) }
+        Umem {
+            reg,
+            offset,
+            room: chunk_size - offset,
+            unaligned,
+            let_go: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+        }
     }
 
     /// Offset of the memory that a descriptor names.
