@@ -110,9 +110,11 @@ TEST(created_and_deleted_under_flood)
 	flood_stop(&f);
 }
 
-/* The program unmaps its UMEM while the socket lives and frames come in: nothing crashes, and the socket can still be
+/* The program unmaps its UMEM, or takes the right to it, while the socket lives and frames come in: nothing crashes, and the socket can still be
  * deleted. (The kernel has the pages pinned; the engine has not.) */
-static void unmapped_under_traffic(bool with_malloc)
+enum taking { UNMAP, FREE, PROTECT, PROTECT_KEY };
+
+static void unmapped_under_traffic(enum taking how)
 {
 	for (int round = 0; round < 20; round++) {
 		struct flood f;
@@ -122,7 +124,7 @@ static void unmapped_under_traffic(bool with_malloc)
 		memset(&r, 0, sizeof(r));
 		r.opt = rig_defaults((struct rig_options){ 0 });
 		r.size = (uint64_t)r.opt.chunk * r.opt.chunks;
-		if (with_malloc) {
+		if (how == FREE) {
 			void *memory = NULL;
 
 			EQ(posix_memalign(&memory, 4096, r.size), 0, "posix_memalign");
@@ -140,10 +142,20 @@ static void unmapped_under_traffic(bool with_malloc)
 		rig_queue_at(&r, 4096 * 255, 60, 0); /* one frame waits to be sent */
 		flood_start(&f);
 		CHECK(rig_receive(&r, &d, 2000), "no frame");
-		if (with_malloc)
-			free(r.area);
-		else
+		switch (how) {
+		case UNMAP:
 			EQ(munmap(r.area, r.size), 0, "munmap");
+			break;
+		case FREE:
+			free(r.area);
+			break;
+		case PROTECT:
+			EQ(mprotect(r.area, r.size, round % 2 ? PROT_NONE : PROT_READ), 0, "mprotect");
+			break;
+		case PROTECT_KEY:
+			EQ(pkey_mprotect(r.area, r.size, PROT_NONE, -1), 0, "pkey_mprotect");
+			break;
+		}
 		sleep_ms(5);
 		rig_kick(&r);
 		kick_fd(rig_fd(&r));
@@ -157,14 +169,44 @@ static void unmapped_under_traffic(bool with_malloc)
 TEST(umem_unmapped_under_traffic)
 {
 	engine_only("the kernel pins the pages");
-	unmapped_under_traffic(false);
+	unmapped_under_traffic(UNMAP);
+}
+
+TEST(umem_protected_under_traffic)
+{
+	engine_only("the kernel pins the pages");
+	unmapped_under_traffic(PROTECT);
+}
+
+TEST(umem_protected_with_key_under_traffic)
+{
+	engine_only("the kernel pins the pages");
+	unmapped_under_traffic(PROTECT_KEY);
+}
+
+/* A change of protection that leaves the right to read and write takes nothing away. */
+TEST(umem_stays_with_its_rights)
+{
+	struct rig r;
+	struct peer p;
+	struct xdp_desc d;
+
+	rig_open(&r, (struct rig_options){ 0 });
+	peer_open(&p);
+	rig_fill(&r, 0, 8);
+	EQ(mprotect(r.area, r.size, PROT_READ | PROT_WRITE | PROT_EXEC), 0, "mprotect");
+	EQ(mprotect(r.area, r.size, PROT_READ | PROT_WRITE), 0, "mprotect");
+	peer_send(&p, FRAME_LEN, 1);
+	CHECK(rig_receive(&r, &d, 1000), "no frame");
+	peer_close(&p);
+	rig_close(&r);
 }
 
 TEST(umem_freed_under_traffic)
 {
 	engine_only("the kernel pins the pages");
 	not_sanitized("its runtime answers free()");
-	unmapped_under_traffic(true);
+	unmapped_under_traffic(FREE);
 }
 
 /* After a fork the child's copy is dead: its calls fail, what it deletes is not the parent's, and the parent goes on. */

@@ -1,8 +1,9 @@
 //! `mmap` of rings, and the program's memory going away under a UMEM.
 //!
-//! The kernel pins the pages of a UMEM. We cannot, so the engine is told before the program unmaps or frees any of it, and
-//! has let go of it when the call that does so is made. Not noticed: raw system calls, memory that an allocator other
-//! than the first in the program's scope gives back, `shmdt`, and a stack that ends.
+//! The kernel pins the pages of a UMEM. We cannot, so the engine is told before the program unmaps or frees any of it, or takes
+//! away the right to read or write it, and has let go of it when the call that does so is made. Not noticed: raw system calls,
+//! memory that an allocator other than the first in the program's scope gives back, `shmdt`, a stack that ends, a file under the
+//! memory that is truncated, and rights taken by `pkey_set`. `madvise` needs no notice: pages that it drops come back, empty.
 
 use core::{
     ffi::{c_int, c_void},
@@ -173,6 +174,31 @@ unsafe extern "C" fn munmap(addr: *mut c_void, len: size_t) -> c_int {
     }
     // SAFETY: the program's own arguments.
     unsafe { next::munmap(addr, len) }
+}
+
+/// Whether memory with such protection cannot be a UMEM any more.
+#[inline]
+extern "C" fn takes_rights(prot: c_int) -> bool {
+    const NEEDED: c_int = libc::PROT_READ | libc::PROT_WRITE;
+    prot & NEEDED != NEEDED && engine::any_umem()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mprotect(addr: *mut c_void, len: size_t, prot: c_int) -> c_int {
+    if takes_rights(prot) {
+        going(addr as usize, len);
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { next::mprotect(addr, len, prot) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pkey_mprotect(addr: *mut c_void, len: size_t, prot: c_int, key: c_int) -> c_int {
+    if takes_rights(prot) {
+        going(addr as usize, len);
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { next::pkey_mprotect(addr, len, prot, key) }
 }
 
 #[unsafe(no_mangle)]

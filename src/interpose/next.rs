@@ -355,6 +355,9 @@ next! {
     fn mmap64(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void
         = mmap_call(addr, len, prot, flags, fd, offset);
     fn munmap(addr: *mut c_void, len: size_t) -> c_int = call!(SYS_munmap, addr, len);
+    fn mprotect(addr: *mut c_void, len: size_t, prot: c_int) -> c_int = call!(SYS_mprotect, addr, len, prot);
+    fn pkey_mprotect(addr: *mut c_void, len: size_t, prot: c_int, key: c_int) -> c_int
+        = if key == -1 { call!(SYS_mprotect, addr, len, prot) } else { call!(SYS_pkey_mprotect, addr, len, prot, key) };
     fn mremap(addr: *mut c_void, len: size_t, new_len: size_t, flags: c_int, new_addr: *mut c_void) -> *mut c_void
         // SAFETY: the program's own arguments, which the kernel checks.
         = unsafe { syscall(libc::SYS_mremap, addr, len, new_len, flags, new_addr) as *mut c_void };
