@@ -246,6 +246,56 @@ TEST(fork_child_is_inert)
 	rig_close(&r);
 }
 
+/* A thread is in the middle of creating or deleting a socket of the same UMEM when another one forks: the child, which has no such
+ * thread, deletes what it inherited all the same. */
+struct sharer {
+	struct rig *rig;
+	_Atomic bool stop;
+};
+
+static void *share_again_and_again(void *arg)
+{
+	struct sharer *s = arg;
+
+	while (!s->stop) {
+		struct xsk_socket_config config = rig_config(&s->rig->opt);
+		struct xsk_ring_prod tx;
+		struct xsk_socket *xsk;
+
+		EQ(xsk_socket__create(&xsk, ifname_of(A), 0, s->rig->umem, NULL, &tx, &config), 0, "xsk_socket__create");
+		xsk_socket__delete(xsk);
+	}
+	return NULL;
+}
+
+TEST(fork_while_the_umem_is_in_use)
+{
+	struct sharer s = { 0 };
+	pthread_t thread;
+	struct rig r;
+
+	engine_only("in direct the descriptor works in the child, as the kernel has it");
+	not_sanitized("it has locks of its own that a thread may hold");
+	rig_open(&r, (struct rig_options){ 0 });
+	s.rig = &r;
+	EQ(pthread_create(&thread, NULL, share_again_and_again, &s), 0, "pthread_create");
+	for (int round = 0; round < 200; round++) {
+		int status;
+		pid_t child = fork();
+
+		if (child == 0) {
+			alarm(10);
+			xsk_socket__delete(r.xsk);
+			_exit(xsk_umem__delete(r.umem) == -EBUSY ? 43 : 42);
+		}
+		CHECK(child > 0 && waitpid(child, &status, 0) == child, "fork: %s", strerror(errno));
+		CHECK(WIFEXITED(status) && (WEXITSTATUS(status) | 1) == 43, "round %d: the child's status is 0x%x", round, status);
+	}
+	s.stop = true;
+	pthread_join(thread, NULL);
+	rig_close(&r);
+}
+
 /* The child makes sockets of its own after the fork, on another wire, and the parent keeps its. */
 TEST(fork_then_create)
 {

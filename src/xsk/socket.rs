@@ -90,7 +90,10 @@ impl Socket {
         let ifindex =
             side.provider().ifindex(ifname).inspect_err(|e| warn!("xsk_socket__create: no interface {name:?}: {e}"))?;
 
-        let state = umem.0.lock();
+        let Some(state) = umem.0.lock_unless_left() else {
+            warn!("xsk_socket__create on {name}: the UMEM is the parent process's: create it after the fork");
+            return Err(Errno::ENXIO);
+        };
         let first = state.sockets == 0;
         Attempt { shared: &umem.0, state, side, name: &name, ifindex, queue, options, first }
             .run((structs.fill != 0).then_some(structs))
@@ -110,7 +113,13 @@ impl Socket {
 
     /// Take the socket down: map entry, reference on the program, rings, descriptor (unless it is the UMEM's own).
     pub fn delete(self) {
-        let mut state = self.umem.lock();
+        let Some(mut state) = self.umem.lock_unless_left() else {
+            // In a forked child. The UMEM's own descriptor goes with the UMEM.
+            if self.fd() != self.umem.fd() {
+                self.socket.close();
+            }
+            return;
+        };
         let state = &mut *state;
         let Some(at) = state.contexts.iter().position(|c| c.members.iter().any(|m| m.id == self.id)) else { return };
         let context = &mut state.contexts[at];

@@ -1,8 +1,9 @@
 //! UMEMs.
 
 use std::{
+    mem,
     os::fd::RawFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::{
     errno::{Errno, Result},
-    sys::PAGE,
+    sys::{self, PAGE},
     uapi::{
         self, Ring, UmemReg,
         select::{self, Side},
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     fd: RawFd,
     pub(super) options: UmemOptions,
     pub(super) reg: UmemReg,
+    /// Who made it.
+    process: u32,
     state: Mutex<State>,
 }
 
@@ -135,18 +138,18 @@ impl Umem {
             contexts: Vec::new(),
             next_id: 0,
         };
-        let shared = Shared { fd, options, reg, state: Mutex::new(state) };
+        let shared = Shared { fd, options, reg, process: sys::getpid(), state: Mutex::new(state) };
         Ok(NewUmem { umem: Umem(Arc::new(shared)), fill, comp })
     }
 
     /// The descriptor.
     pub fn fd(&self) -> RawFd {
-        self.0.fd
+        self.0.fd()
     }
 
     /// Close the descriptor and unmap the rings. EBUSY: sockets still use the UMEM, and nothing was done.
     pub fn delete(&self) -> Result<()> {
-        let mut state = self.0.lock();
+        let Some(mut state) = self.0.lock_unless_left() else { return Ok(()) };
         if state.sockets > 0 {
             warn!("xsk_umem__delete: {} socket(s) still use the UMEM; delete them first", state.sockets);
             return Err(Errno::EBUSY);
@@ -161,9 +164,29 @@ impl Umem {
 }
 
 impl Shared {
+    pub(super) fn fd(&self) -> RawFd {
+        self.fd
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // A panic inside leaves at worst a socket too many in the counts, as the caller is told by EIO.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None`: the caller is the child of a fork, and a thread of its parent held the lock at that time. It does not exist in
+    /// the child and may have left anything half done: what the lock protects stays there as it is until the child ends.
+    pub(super) fn lock_unless_left(self: &Arc<Self>) -> Option<MutexGuard<'_, State>> {
+        if sys::getpid() == self.process {
+            return Some(self.lock());
+        }
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                mem::forget(Arc::clone(self));
+                None
+            }
+        }
     }
 }
 
