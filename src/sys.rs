@@ -121,12 +121,21 @@ pub fn ftruncate(fd: RawFd, len: usize) -> Result<()> {
     unsafe { sys!(SYS_ftruncate, fd, len) }.map(drop)
 }
 
-/// `mmap`, shared, readable and writable, populated. `at`: exactly there, replacing what is mapped (MAP_FIXED).
-pub fn map_shared(fd: RawFd, offset: u64, len: usize, at: Option<NonNull<u8>>) -> Result<NonNull<u8>> {
+/// `mmap`, shared, readable and writable, populated.
+pub fn map_shared(fd: RawFd, offset: u64, len: usize) -> Result<NonNull<u8>> {
+    // SAFETY: no fixed address.
+    unsafe { map_shared_at(fd, offset, len, None) }
+}
+
+/// [`map_shared`]; with `at` exactly there, replacing what is mapped (MAP_FIXED).
+///
+/// # Safety
+/// The caller owns what is mapped at `at`, and nothing refers to it.
+pub unsafe fn map_shared_at(fd: RawFd, offset: u64, len: usize, at: Option<NonNull<u8>>) -> Result<NonNull<u8>> {
     let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
     let flags = libc::MAP_SHARED | libc::MAP_POPULATE | fixed;
     let at = at.map_or(ptr::null_mut(), NonNull::as_ptr);
-    // SAFETY: at a fixed address only where the caller owns what is mapped there.
+    // SAFETY: at a fixed address only where the caller owns what is mapped there, as it promises.
     unsafe { mmap(at, len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset) }
 }
 

@@ -126,7 +126,7 @@ fn stat_shows_what_a_device_lost() {
     for ring in [Ring::Fill, Ring::Completion, Ring::Tx] {
         socket.set_ring_size(ring, 8).unwrap();
     }
-    let mapping = socket.map_ring(Ring::Tx, layout::bytes(8, Ring::Tx.entry_size()), None).unwrap();
+    let mapping = socket.map_ring(Ring::Tx, layout::bytes(8, Ring::Tx.entry_size())).unwrap();
     let address = SockaddrXdp { family: 44, ifindex: interface.ifindex, ..SockaddrXdp::default() };
     socket.bind(&address).unwrap();
     for i in 0..2u64 {

@@ -87,11 +87,11 @@ impl Socket for Fake {
     fn mmap_offsets(&self) -> Result<MmapOffsets> {
         Ok(MmapOffsets { rx: self.offset, tx: self.offset, fr: self.offset, cr: self.offset })
     }
-    fn map_ring(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping> {
+    unsafe fn map_ring_at(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping> {
         if self.broken == Some(ring) {
             return Err(Errno::ENOMEM);
         }
-        let base = sys::map_shared(self.fd(), (ring.index() * sys::PAGE) as u64, len, at)?;
+        let base = unsafe { sys::map_shared_at(self.fd(), (ring.index() * sys::PAGE) as u64, len, at) }?;
         self.setup.lock().unwrap().mapped[ring.index()] = Some((base.as_ptr() as usize, len));
         Ok(unsafe { Mapping::new(base, len) })
     }
@@ -150,8 +150,8 @@ fn prepared() -> (Fake, Mapping, Mapping) {
     old.register_umem(&UmemReg { addr: 0x10000, len: 65536, chunk_size: 4096, ..UmemReg::default() }).unwrap();
     old.set_ring_size(Ring::Fill, 64).unwrap();
     old.set_ring_size(Ring::Completion, 32).unwrap();
-    let fill = old.map_ring(Ring::Fill, 192 + 64 * 8, None).unwrap();
-    let comp = old.map_ring(Ring::Completion, 192 + 32 * 8, None).unwrap();
+    let fill = old.map_ring(Ring::Fill, 192 + 64 * 8).unwrap();
+    let comp = old.map_ring(Ring::Completion, 192 + 32 * 8).unwrap();
     unsafe {
         word(&fill, 192).cast::<u64>().write(0x1000);
         word(&fill, 200).cast::<u64>().write(0x2000);
@@ -176,7 +176,7 @@ fn everything_is_there_after_the_move() {
     assert_eq!(setup.mapped[Ring::Fill.index()], Some((fill.base().as_ptr() as usize, fill.len())));
     assert_eq!(contents(&fill), (2, 0x1000, 0x2000));
     // The memory is the new socket's: another mapping of it sees the same.
-    let again = new.map_ring(Ring::Fill, fill.len(), None).unwrap();
+    let again = new.map_ring(Ring::Fill, fill.len()).unwrap();
     unsafe { word(&fill, 0).write(3) };
     assert_eq!(contents(&again), (3, 0x1000, 0x2000));
     new.close();
@@ -198,7 +198,7 @@ fn a_ring_that_cannot_be_mapped_gives_the_old_ones_back() {
     let broken = Fakes { offset: OFFSETS, broken: Some(Ring::Completion) };
     assert_eq!(switch(&old, &broken).err(), Some(Errno::ENOMEM));
     assert_eq!(contents(&fill), (2, 0x1000, 0x2000));
-    let again = old.map_ring(Ring::Fill, fill.len(), None).unwrap();
+    let again = old.map_ring(Ring::Fill, fill.len()).unwrap();
     unsafe { word(&fill, 0).write(4) };
     assert_eq!(contents(&again).0, 4);
     old.close();
@@ -226,8 +226,8 @@ fn a_moved_kernel_socket_receives_into_the_chunks_that_were_filled_before() {
     }
     let offsets = old.mmap_offsets().unwrap();
     let len = |ring| offsets.of(ring).desc as usize + 16 * ring.entry_size();
-    let fill = old.map_ring(Ring::Fill, len(Ring::Fill), None).unwrap();
-    let _comp = old.map_ring(Ring::Completion, len(Ring::Completion), None).unwrap();
+    let fill = old.map_ring(Ring::Fill, len(Ring::Fill)).unwrap();
+    let _comp = old.map_ring(Ring::Completion, len(Ring::Completion)).unwrap();
     unsafe {
         word(&fill, offsets.fr.desc).cast::<u64>().write(5 * FRAME as u64);
         word(&fill, offsets.fr.producer).write(1);
@@ -238,7 +238,7 @@ fn a_moved_kernel_socket_receives_into_the_chunks_that_were_filled_before() {
     drop(old);
     assert_eq!(new.fd(), number);
     new.set_ring_size(Ring::Rx, 16).unwrap();
-    let rx = new.map_ring(Ring::Rx, len(Ring::Rx), None).unwrap();
+    let rx = new.map_ring(Ring::Rx, len(Ring::Rx)).unwrap();
     let ifindex = index_of("va");
     let program = direct.default_program(ifindex, 0).unwrap();
     new.bind(&SockaddrXdp { family: 44, flags: XDP_COPY, ifindex, queue_id: 0, shared_umem_fd: 0 }).unwrap();

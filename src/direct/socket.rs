@@ -95,8 +95,9 @@ impl uapi::Socket for DirectSocket {
         Ok(*self.offsets.get_or_init(|| offsets))
     }
 
-    fn map_ring(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping> {
-        let base = sys::map_shared(self.number(), ring.page_offset(), len, at)?;
+    unsafe fn map_ring_at(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping> {
+        // SAFETY: the caller's promise.
+        let base = unsafe { sys::map_shared_at(self.number(), ring.page_offset(), len, at) }?;
         self.state().setup.mapped[ring.index()] = Some((base.as_ptr() as usize, len));
         // SAFETY: just mapped with this length; the number of the range is handed to nobody else.
         Ok(unsafe { Mapping::new(base, len) })

@@ -49,7 +49,7 @@ impl Memory {
         let fd = sys::memfd(c"slipring")?;
         let len = size_of::<Page>().next_multiple_of(sys::PAGE);
         let page =
-            sys::ftruncate(fd, len).and_then(|()| sys::map_shared(fd, 0, len, None)).inspect_err(|_| sys::close(fd))?;
+            sys::ftruncate(fd, len).and_then(|()| sys::map_shared(fd, 0, len)).inspect_err(|_| sys::close(fd))?;
         // SAFETY: mapped by us just now, unmapped by nobody else.
         let page = unsafe { Mapping::new(page, len) };
         table::set_internal(fd, true);
@@ -76,7 +76,7 @@ impl Memory {
         let offset = rings.end;
         let len = layout::bytes(entries, ring.entry_size()).next_multiple_of(sys::PAGE);
         sys::ftruncate(self.fd, offset + len)?;
-        let base = sys::map_shared(self.fd, offset as u64, len, None)?;
+        let base = sys::map_shared(self.fd, offset as u64, len)?;
         // SAFETY: mapped by us just now, unmapped by nobody else.
         let ours = unsafe { Mapping::new(base, len) };
         rings.end = offset + len;
@@ -99,7 +99,10 @@ impl Memory {
     }
 
     /// Map a ring for the program. EINVAL: not made, or longer than it is.
-    pub(super) fn map(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping> {
+    ///
+    /// # Safety
+    /// The caller owns what is mapped at `at`.
+    pub(super) unsafe fn map(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping> {
         let rings = self.rings.lock().map_err(|_| Errno::EIO)?;
         let place = rings.places[ring.index()].as_ref().ok_or(Errno::EINVAL)?;
         if len == 0 || len > place.ours.len() {
@@ -111,7 +114,8 @@ impl Memory {
         if at.is_none() {
             return Ok(Mapping::part(&place.ours, len));
         }
-        let base = sys::map_shared(self.fd, place.offset as u64, len, at)?;
+        // SAFETY: the caller's promise.
+        let base = unsafe { sys::map_shared_at(self.fd, place.offset as u64, len, at) }?;
         // SAFETY: mapped just now (or placed over the caller's own mapping, whose owner asked for it).
         Ok(unsafe { Mapping::new(base, len) })
     }

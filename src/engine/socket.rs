@@ -532,10 +532,11 @@ impl uapi::Socket for Socket {
         Ok(offsets())
     }
 
-    fn map_ring(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping> {
+    unsafe fn map_ring_at(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping> {
         self.alive()?;
         let mut state = self.state.lock().map_err(|_| Errno::EIO)?;
-        let mapping = self.memory.map(ring, len, at)?;
+        // SAFETY: the caller's promise.
+        let mapping = unsafe { self.memory.map(ring, len, at) }?;
         state.mapped[ring.index()] = Some((mapping.base().as_ptr().expose_provenance(), len));
         Ok(mapping)
     }

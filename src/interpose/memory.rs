@@ -53,7 +53,8 @@ fn map_ring(
         Ok(place) => place,
         Err(error) => return Some(Err(error)),
     };
-    let mapping = match socket.map_ring(ring, len, place) {
+    // SAFETY: the program insists on the place and answers for what is there, as with the kernel's mmap.
+    let mapping = match unsafe { socket.map_ring_at(ring, len, place) } {
         Ok(mapping) => mapping,
         Err(error) => return Some(Err(error)),
     };

@@ -217,8 +217,17 @@ extern "C" fn select_call(
     ready
 }
 
-fn mmap_call(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void {
-    // SAFETY: the program's own arguments, for which it answers.
+/// # Safety
+/// As for the kernel's `mmap`: with MAP_FIXED, what is mapped in the range is the caller's.
+unsafe fn mmap_call(
+    addr: *mut c_void,
+    len: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off64_t,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
     match unsafe { sys::mmap(addr.cast(), len, prot, flags, fd, offset.cast_unsigned()) } {
         Ok(base) => base.as_ptr().cast(),
         Err(error) => {
@@ -351,9 +360,11 @@ next! {
     fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int = fcntl_call(fd, command, argument);
 
     fn mmap(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void
-        = mmap_call(addr, len, prot, flags, fd, offset as off64_t);
+        // SAFETY: the program's own arguments, for which it answers.
+        = unsafe { mmap_call(addr, len, prot, flags, fd, offset as off64_t) };
     fn mmap64(addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void
-        = mmap_call(addr, len, prot, flags, fd, offset);
+        // SAFETY: as above.
+        = unsafe { mmap_call(addr, len, prot, flags, fd, offset) };
     fn munmap(addr: *mut c_void, len: size_t) -> c_int = call!(SYS_munmap, addr, len);
     fn mprotect(addr: *mut c_void, len: size_t, prot: c_int) -> c_int = call!(SYS_mprotect, addr, len, prot);
     fn pkey_mprotect(addr: *mut c_void, len: size_t, prot: c_int, key: c_int) -> c_int

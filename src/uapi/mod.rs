@@ -33,8 +33,17 @@ pub trait Socket: fmt::Debug + Send + Sync {
     /// `getsockopt(XDP_MMAP_OFFSETS)`, in the long form whatever the kernel's age.
     fn mmap_offsets(&self) -> Result<MmapOffsets>;
 
-    /// `mmap` of a ring, writable and shared, `len` bytes; at `at` (MAP_FIXED) when given.
-    fn map_ring(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping>;
+    /// `mmap` of a ring, writable and shared, `len` bytes.
+    fn map_ring(&self, ring: Ring, len: usize) -> Result<Mapping> {
+        // SAFETY: no fixed address.
+        unsafe { self.map_ring_at(ring, len, None) }
+    }
+
+    /// [`Socket::map_ring`]; with `at` exactly there, replacing what is mapped (MAP_FIXED).
+    ///
+    /// # Safety
+    /// The caller owns what is mapped at `at`, and nothing refers to it but as to this ring's memory.
+    unsafe fn map_ring_at(&self, ring: Ring, len: usize, at: Option<NonNull<u8>>) -> Result<Mapping>;
 
     /// `bind`.
     fn bind(&self, addr: &SockaddrXdp) -> Result<()>;

@@ -124,7 +124,8 @@ impl Contents {
     /// Map the ring of `socket` at the same address and write the contents into it.
     fn put_on(&self, socket: &dyn Socket) -> Result<()> {
         // Whoever owned the range goes on owning it.
-        socket.map_ring(self.ring, self.len, Some(self.base))?.leak();
+        // SAFETY: the program's mapping of the same ring of the socket that is replaced.
+        unsafe { socket.map_ring_at(self.ring, self.len, Some(self.base)) }?.leak();
         // SAFETY: `entries_at` lies inside the mapping, as checked in `save`.
         let to = unsafe { self.base.as_ptr().add(self.entries_at) };
         // SAFETY: the mapping goes on for `entries.len()` bytes from there, and an unbound socket does not read it.

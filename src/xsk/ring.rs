@@ -56,7 +56,7 @@ impl MappedRing {
         if !(word_ok(offset.producer) && word_ok(offset.consumer) && word_ok(offset.flags)) {
             return Err(Errno::EINVAL);
         }
-        let mapping = socket.map_ring(ring, len, None)?;
+        let mapping = socket.map_ring(ring, len)?;
         Ok(MappedRing { ring, entries, mapping, offset })
     }
 

@@ -38,7 +38,7 @@ impl<T: Copy> User<T> {
         socket.set_ring_size(ring, size)?;
         let o = socket.mmap_offsets()?.of(ring);
         let len = o.desc as usize + size as usize * ring.entry_size();
-        let mapping = socket.map_ring(ring, len, None)?;
+        let mapping = socket.map_ring(ring, len)?;
         Ok(User {
             mapping,
             size,
