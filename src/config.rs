@@ -122,7 +122,7 @@ pub const KINDS: &[KindRow] = &[
     KindRow {
         name: "wire",
         form: "wire:NAME/END",
-        meaning: "END is a or b: what one end sends, the other receives; both in one process",
+        meaning: "END is a or b: what one end sends, the other receives, in this process or another of this user",
     },
     KindRow { name: "null", form: "null", meaning: "swallows what is sent; makes frames with gen=" },
 ];

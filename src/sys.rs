@@ -8,8 +8,15 @@
     reason = "a system call returns a descriptor, a count of what it was given, or an address: each fits its type"
 )]
 
+mod ipc;
+
 use core::{mem, ptr, ptr::NonNull};
 use std::os::fd::RawFd;
+
+pub use ipc::{
+    MESSAGE_FDS, Message, epoll_remove, fchmod, file_system, fstat, geteuid, lock, locked_by, mkdir, openat, pidfd,
+    receive_message, seal, seals, send_message, unix_address, unlinkat,
+};
 
 use crate::errno::{Errno, Result, check};
 

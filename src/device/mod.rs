@@ -3,12 +3,15 @@
 //! A device knows frames, queues and its peer. It knows nothing of rings, sockets or UMEMs: the engine hands it frames to
 //! send as [`Frames`] and gives it a [`Port`] for each queue, into which it delivers what arrives. One file a kind.
 
+mod copy;
 mod looped;
 mod null;
 mod wire;
 
 use core::fmt;
+use std::os::fd::RawFd;
 
+pub(crate) use copy::{copy_frame, prefetch};
 use crossbeam_utils::CachePadded;
 
 use crate::{
@@ -102,6 +105,33 @@ pub trait Device: fmt::Debug + Send + Sync {
         false
     }
 
+    /// A descriptor that becomes readable when [`Device::attend`] should be called, if there is one.
+    fn doorbell(&self) -> Option<RawFd> {
+        None
+    }
+
+    /// Do what the doorbell asks for. Frames may have arrived, or room been made.
+    fn attend(&self) {}
+
+    /// Somebody is about to sleep until frames arrive for `queue`, and calls [`Device::receive`] once more after this: from
+    /// now on the doorbell tells. False: it does not, or frames are there already.
+    fn doze(&self, queue: u32) -> bool {
+        let _ = queue;
+        false
+    }
+
+    /// Somebody looks at `queue` by himself: the doorbell need not tell, unless `others` sleep. Whoever sleeps makes that
+    /// true before [`Device::doze`].
+    fn awake(&self, queue: u32, others: &dyn Fn() -> bool) {
+        let _ = (queue, others);
+    }
+
+    /// Somebody is about to sleep until frames can be sent, and calls [`Device::transmit`] once more after this: from now on
+    /// the doorbell tells. False: it does not.
+    fn doze_for_room(&self) -> bool {
+        false
+    }
+
     /// The device's own counters.
     fn counters(&self) -> Counters;
 }
@@ -121,6 +151,11 @@ impl PortSlot {
     fn connect(&self, port: Option<Arc<dyn Port>>) -> Result<()> {
         *self.0.write().map_err(|_| Errno::EIO)? = port;
         Ok(())
+    }
+
+    /// Whether somebody receives.
+    fn is_connected(&self) -> bool {
+        self.0.read().is_ok_and(|slot| slot.is_some())
     }
 
     /// Call `f` with the port. `None`: nobody receives.
@@ -148,7 +183,12 @@ impl Tally {
     #[inline]
     fn sent(&self, frames: Frames<'_>) {
         let (n, bytes) = tally(frames);
-        self.tx_frames.fetch_add(n, Ordering::Relaxed);
+        self.sent_some(n, bytes);
+    }
+
+    #[inline]
+    fn sent_some(&self, frames: u64, bytes: u64) {
+        self.tx_frames.fetch_add(frames, Ordering::Relaxed);
         self.tx_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 

@@ -125,6 +125,9 @@ impl Interface {
         }
         if queues.slots.iter().all(|s| s.bound == 0) {
             queues.device = None;
+            if let Some(runtime) = runtime::existing() {
+                runtime.worker.forget(&pool.device);
+            }
             pool.device.release();
         }
     }

@@ -34,4 +34,5 @@ pub use iface::{Interface, interface_named, interface_numbered, is_map, map_upda
 pub use provider::{provider, raw_socket};
 pub use runtime::{any_umem, memory_going};
 pub use socket::{BusyPoll, Socket};
+pub(crate) use table::InternalFd;
 pub use table::{SocketRef, any_socket, duplicate, forget, is_internal, lookup, lookup_verified, maybe_ours, suspect};

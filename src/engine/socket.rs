@@ -275,12 +275,20 @@ impl Socket {
         let Some(bound) = self.bound.get() else { return 0 };
         let mut n = 0;
         if bound.rx.is_some() && bound.pool.device.is_polled() {
-            n = bound.pool.device.receive(bound.pool.queue, RX_BUDGET);
+            let (device, queue) = (&bound.pool.device, bound.pool.queue);
+            device.awake(queue, &|| self.bell.has_waiters());
+            n = device.receive(queue, RX_BUDGET);
         }
         if self.bell.is_pending() {
             self.settle();
         }
         n
+    }
+
+    /// From now on the device's doorbell wakes the worker when frames arrive. False: it does not, or some are there.
+    pub(super) fn doze(&self) -> bool {
+        let Some(bound) = self.bound.get() else { return true };
+        bound.pool.device.doze(bound.pool.queue)
     }
 
     /// Take the readability back if nothing is there to read.
@@ -338,6 +346,8 @@ impl Socket {
             self.bell.set_writable(fd, || self.is_writable());
         }
         if self.is_polled() {
+            self.doze();
+            self.receive_turn();
             self.runtime.worker.wake();
         }
     }
@@ -591,7 +601,9 @@ impl uapi::Socket for Socket {
             self.memory.set_wakeup(Ring::Fill);
         }
         self.runtime.worker.add(&self.me, self.bell.far())?;
-        interface.join(&pool, rx.clone()).inspect_err(|_| self.runtime.worker.remove(self))?;
+        (self.runtime.worker.watch(&pool.device))
+            .and_then(|()| interface.join(&pool, rx.clone()))
+            .inspect_err(|_| self.runtime.worker.remove(self))?;
         if shared {
             self.runtime.watch(&pool.umem, &self.me);
         }

@@ -126,6 +126,31 @@ pub(super) fn set_internal(fd: RawFd, needed: bool) {
     mark(fd, needed);
 }
 
+/// A descriptor that the engine or a device needs: the program cannot close it, unless it goes around the C library.
+#[derive(Debug)]
+pub(crate) struct InternalFd(RawFd);
+
+impl InternalFd {
+    /// Own `fd`.
+    pub(crate) fn new(fd: RawFd) -> InternalFd {
+        set_internal(fd, true);
+        InternalFd(fd)
+    }
+
+    /// Its number.
+    #[inline]
+    pub(crate) fn number(&self) -> RawFd {
+        self.0
+    }
+}
+
+impl Drop for InternalFd {
+    fn drop(&mut self) {
+        set_internal(self.0, false);
+        sys::close(self.0);
+    }
+}
+
 /// Whether `fd` may be an engine socket, or is [`is_internal`]: one relaxed load. No false negative for a number that its
 /// program got from us.
 #[inline]

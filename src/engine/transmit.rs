@@ -12,8 +12,6 @@
 
 use core::mem::MaybeUninit;
 
-use crossbeam_utils::CachePadded;
-
 use super::{
     bell::Bell,
     pool::Pool,
@@ -22,8 +20,8 @@ use super::{
 use crate::{
     device::{Piece, tally},
     errno::{Errno, Result},
-    ring::{Available, Consumer},
-    sync::{AtomicBool, AtomicU32, Ordering, UnsafeCell, spin_loop, thread},
+    ring::{Available, Consumer, Token},
+    sync::{AtomicBool, AtomicU32, Ordering, UnsafeCell},
     uapi::{Desc, Ring, XDP_PKT_CONTD},
 };
 
@@ -35,68 +33,6 @@ const MAX_CHAIN: usize = 18;
 const ETHER_HEADER: u32 = 14;
 /// Rounds that a caller does for others who found the token taken, before it leaves the rest to the next call.
 const ROUNDS: u32 = 8;
-
-/// Who may drain a TX ring: one thread at a time. Nobody waits for it but the one who closes the socket.
-#[derive(Debug)]
-struct Token(CachePadded<AtomicU32>);
-
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-/// Held, and somebody wanted it meanwhile.
-const AGAIN: u32 = 2;
-const CLOSED: u32 = 3;
-
-impl Token {
-    fn new() -> Token {
-        Token(CachePadded::new(AtomicU32::new(FREE)))
-    }
-
-    /// False: taken; the holder was asked to look again, or the socket is closed.
-    #[inline]
-    fn take(&self) -> bool {
-        loop {
-            // T1: Acquire; pairs with the Release in `put` (T2): what the last holder wrote is seen.
-            match self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(HELD) => {
-                    // T3: Release; pairs with the Acquire in `put`: the holder's next look sees the caller's entries.
-                    if self.0.compare_exchange(HELD, AGAIN, Ordering::Release, Ordering::Relaxed).is_ok() {
-                        return false;
-                    }
-                }
-                Err(_) => return false,
-            }
-        }
-    }
-
-    /// Give it back; false: somebody wanted it, and the caller still holds it.
-    #[inline]
-    fn put(&self) -> bool {
-        // T2, T3: see `take`.
-        if self.0.compare_exchange(HELD, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
-            return true;
-        }
-        self.0.swap(HELD, Ordering::Acquire);
-        false
-    }
-
-    /// Give it back whoever wanted it.
-    fn put_anyway(&self) {
-        self.0.store(FREE, Ordering::Release);
-    }
-
-    /// Nobody gets it any more; returns when nobody has it.
-    fn close(&self) {
-        let mut spins = 0u32;
-        while self.0.compare_exchange(FREE, CLOSED, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            if self.0.load(Ordering::Relaxed) == CLOSED {
-                return;
-            }
-            spins += 1;
-            if spins < 64 { spin_loop() } else { thread::yield_now() }
-        }
-    }
-}
 
 /// A chain whose end has not come yet: taken from the ring, its completion places reserved.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ use std::{
 
 use super::{Socket, table};
 use crate::{
+    device::Device,
     errno::{Errno, Result},
     log,
     sync::{Arc, AtomicBool, AtomicU32, Condvar, Mutex, Ordering, Weak, thread},
@@ -42,6 +43,8 @@ pub(super) struct Worker {
 #[derive(Debug, Default)]
 struct State {
     sockets: Vec<(u64, Weak<Socket>)>,
+    /// Devices with a doorbell, and its descriptor.
+    devices: Vec<(u64, RawFd, Weak<dyn Device>)>,
     next_token: u64,
     running: Option<Descriptors>,
     /// The thread was told to end and has not yet.
@@ -97,6 +100,34 @@ impl Worker {
         drop(state);
         self.wake();
         Ok(())
+    }
+
+    /// Answer a device's doorbell, for as long as the thread runs. Not before [`Worker::add`].
+    pub(super) fn watch(&self, device: &Arc<dyn Device>) -> Result<()> {
+        let Some(doorbell) = device.doorbell() else { return Ok(()) };
+        let mut state = self.state.lock().map_err(|_| Errno::EIO)?;
+        let Some(running) = state.running else { return Ok(()) };
+        if state.devices.iter().any(|(_, _, d)| core::ptr::addr_eq(d.as_ptr(), Arc::as_ptr(device))) {
+            return Ok(());
+        }
+        let token = state.next_token;
+        state.next_token += 1;
+        sys::epoll_add(running.epoll, doorbell, libc::EPOLLIN.cast_unsigned(), token)?;
+        state.devices.push((token, doorbell, Arc::downgrade(device)));
+        Ok(())
+    }
+
+    /// The device is about to be released.
+    pub(super) fn forget(&self, device: &Arc<dyn Device>) {
+        let Ok(mut state) = self.state.lock() else { return };
+        let running = state.running;
+        state.devices.retain(|(_, doorbell, d)| {
+            let gone = core::ptr::addr_eq(d.as_ptr(), Arc::as_ptr(device));
+            if let (true, Some(running)) = (gone, running) {
+                sys::epoll_remove(running.epoll, *doorbell);
+            }
+            !gone
+        });
     }
 
     /// Serve one socket fewer; with the last the thread ends.
@@ -205,6 +236,7 @@ impl Worker {
         }
         if let Ok(mut state) = self.state.lock() {
             state.running = None;
+            state.devices.clear();
             state.ending = false;
             descriptors.close();
         }
@@ -221,6 +253,10 @@ impl Worker {
                 let _ = sys::read(descriptors.event, &mut [0; 8]);
                 continue;
             }
+            if let Some(device) = self.device(token) {
+                device.attend();
+                continue;
+            }
             let Some(socket) = self.socket(token) else { continue };
             if what & (libc::EPOLLHUP | libc::EPOLLRDHUP).cast_unsigned() != 0 {
                 // The program's last number was closed by a call that we did not see.
@@ -229,6 +265,11 @@ impl Worker {
                 socket.raw_kick();
             }
         }
+    }
+
+    fn device(&self, token: u64) -> Option<Arc<dyn Device>> {
+        let state = self.state.lock().ok()?;
+        state.devices.iter().find(|(t, _, _)| *t == token)?.2.upgrade()
     }
 
     fn socket(&self, token: u64) -> Option<Arc<Socket>> {
@@ -246,10 +287,13 @@ fn look(sockets: &[Arc<Socket>]) -> Found {
     let mut found = Found::Nothing;
     for socket in sockets {
         let bell = socket.bell();
-        let one = if bell.look() | socket.retry() {
-            Found::Awake
-        } else if socket.is_polled() && socket.receive_turn() != 0 {
+        let awake = bell.look() | socket.retry();
+        let polled = socket.is_polled();
+        // An owner who is awake does it himself, unless another of his threads sleeps.
+        let one = if polled && (!awake || bell.has_waiters()) && socket.receive_turn() != 0 {
             Found::Work
+        } else if awake {
+            Found::Awake
         } else {
             let ready = uapi::Socket::readiness(&**socket) & libc::POLLIN != 0;
             if ready {
@@ -257,7 +301,7 @@ fn look(sockets: &[Arc<Socket>]) -> Found {
             } else if bell.is_pending() {
                 socket.settle();
             }
-            if bell.is_pending() || socket.is_polled() { Found::Pending } else { Found::Nothing }
+            if bell.is_pending() || (polled && !socket.doze()) { Found::Pending } else { Found::Nothing }
         };
         found = match (found, one) {
             (Found::Work, _) | (_, Found::Work) => Found::Work,

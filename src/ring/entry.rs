@@ -7,15 +7,20 @@ use core::fmt;
 
 use crate::uapi::Desc;
 
+/// A line of 64 bytes that the owner of the ring reads and writes by itself: an entry without words.
+#[derive(Clone, Copy, Debug)]
+pub struct Line;
+
 /// An entry of a ring; sealed.
 pub trait Entry: Copy + fmt::Debug + Send + Sync + Words + 'static {}
 
 impl Entry for u64 {}
 impl Entry for Desc {}
+impl Entry for Line {}
 
 /// An entry as 64-bit words in memory order.
 pub trait Words: Sized {
-    /// 1 or 2.
+    /// 0 to 2.
     const WORDS: usize;
     /// The words; the second is ignored where `WORDS` is 1.
     fn to_words(self) -> [u64; 2];
@@ -34,6 +39,20 @@ impl Words for u64 {
     #[inline]
     fn from_words(words: [u64; 2]) -> u64 {
         words[0]
+    }
+}
+
+impl Words for Line {
+    const WORDS: usize = 0;
+
+    #[inline]
+    fn to_words(self) -> [u64; 2] {
+        [0; 2]
+    }
+
+    #[inline]
+    fn from_words(_: [u64; 2]) -> Line {
+        Line
     }
 }
 

@@ -7,7 +7,10 @@
 use core::{alloc::Layout, fmt, marker::PhantomData, ptr::NonNull};
 use std::alloc::{alloc_zeroed, dealloc};
 
-use super::{entry::Entry, layout};
+use super::{
+    entry::{Entry, Line},
+    layout,
+};
 use crate::{
     errno::{Errno, Result},
     sync::{AtomicU32, AtomicU64, Ordering},
@@ -15,15 +18,19 @@ use crate::{
 
 /// The memory of a ring with entries of type `T`.
 pub struct RingMemory<T: Entry> {
-    base: NonNull<u8>,
+    producer: NonNull<u32>,
+    consumer: NonNull<u32>,
+    flags: NonNull<u32>,
+    /// The first entry; dangling where entries have no words.
+    slots: NonNull<u8>,
     mask: u32,
     /// Set when the memory is ours to free; else the maker of this value keeps it alive.
     _owned: Option<Zeroed>,
     entry: PhantomData<T>,
 }
 
-// SAFETY: `base` is an address range that outlives this value (`from_raw`'s condition, or `_owned`), reached through
-// atomics alone, so any thread may use it and it may be dropped on any.
+// SAFETY: the pointers lead to memory that outlives this value (the conditions of the constructors, or `_owned`), reached
+// through atomics alone, so any thread may use it and it may be dropped on any.
 unsafe impl<T: Entry> Send for RingMemory<T> {}
 // SAFETY: as for Send; every access through `&self` is atomic.
 unsafe impl<T: Entry> Sync for RingMemory<T> {}
@@ -40,7 +47,19 @@ impl<T: Entry> RingMemory<T> {
     pub unsafe fn from_raw(base: NonNull<u8>, entries: u32) -> RingMemory<T> {
         assert!(entries.is_power_of_two(), "a ring has a power of two of entries");
         assert!(base.addr().get().is_multiple_of(layout::ALIGN), "a ring begins on a cache line");
-        RingMemory { base, mask: entries - 1, _owned: None, entry: PhantomData }
+        let word = |offset: usize| {
+            // SAFETY: an offset of the layout, below the length of any ring.
+            unsafe { base.add(offset) }
+        };
+        RingMemory {
+            producer: word(layout::PRODUCER).cast(),
+            consumer: word(layout::CONSUMER).cast(),
+            flags: word(layout::FLAGS).cast(),
+            slots: word(layout::ENTRIES),
+            mask: entries - 1,
+            _owned: None,
+            entry: PhantomData,
+        }
     }
 
     /// A ring in memory of its own, both indices at `start`. For tests and benches. ENOMEM: no memory.
@@ -67,19 +86,22 @@ impl<T: Entry> RingMemory<T> {
     /// The producer index.
     #[inline]
     pub fn producer(&self) -> &AtomicU32 {
-        self.word(layout::PRODUCER)
+        // SAFETY: aligned, mapped while `self` lives, reached through atomics alone (the constructors' conditions).
+        unsafe { AtomicU32::from_ptr(self.producer.as_ptr()) }
     }
 
     /// The consumer index.
     #[inline]
     pub fn consumer(&self) -> &AtomicU32 {
-        self.word(layout::CONSUMER)
+        // SAFETY: as for the producer index.
+        unsafe { AtomicU32::from_ptr(self.consumer.as_ptr()) }
     }
 
     /// The flags (`XDP_RING_NEED_WAKEUP`).
     #[inline]
     pub fn flags(&self) -> &AtomicU32 {
-        self.word(layout::FLAGS)
+        // SAFETY: as for the producer index.
+        unsafe { AtomicU32::from_ptr(self.flags.as_ptr()) }
     }
 
     /// The entry at a free-running index. A program that breaks the rules may tear it: the words of a descriptor are read
@@ -110,20 +132,36 @@ impl<T: Entry> RingMemory<T> {
     }
 
     #[inline]
-    fn word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: `offset` is one of layout's three, below the length of any ring.
-        let at = unsafe { self.base.as_ptr().add(offset) };
-        // SAFETY: aligned (base to 64, offsets to 4), mapped while `self` lives, reached through atomics alone.
-        unsafe { AtomicU32::from_ptr(at.cast()) }
-    }
-
-    #[inline]
     fn entry_word(&self, index: u32, word: usize) -> &AtomicU64 {
-        let offset = layout::ENTRIES + (index & self.mask) as usize * size_of::<T>() + 8 * word;
+        let offset = (index & self.mask) as usize * size_of::<T>() + 8 * word;
         // SAFETY: the masked index is below `entries` and `word` below `T::WORDS`, so this is inside `layout::bytes`.
-        let at = unsafe { self.base.as_ptr().add(offset) };
-        // SAFETY: aligned to 8 (base 64, entries at 320, sizes 8 or 16), mapped while `self` lives, atomics alone.
+        let at = unsafe { self.slots.as_ptr().add(offset) };
+        // SAFETY: aligned to 8 (the ring to 64, entries at 320, sizes 8 or 16), mapped while `self` lives, atomics alone.
         unsafe { AtomicU64::from_ptr(at.cast()) }
+    }
+}
+
+impl RingMemory<Line> {
+    /// The indices of a ring whose bytes the caller moves by itself: `entries` lines of 64 bytes.
+    ///
+    /// # Panics
+    /// If `entries` is no power of two.
+    ///
+    /// # Safety
+    /// 1. The three words are aligned and stay mapped and readable while the value lives; the producer index of a ring that is
+    ///    produced, and the consumer index of one that is consumed, also writable. `flags` is not used.
+    /// 2. This process reaches them through atomics only.
+    pub unsafe fn of_lines(producer: NonNull<u32>, consumer: NonNull<u32>, entries: u32) -> RingMemory<Line> {
+        assert!(entries.is_power_of_two(), "a ring has a power of two of entries");
+        RingMemory {
+            producer,
+            consumer,
+            flags: producer,
+            slots: NonNull::dangling(),
+            mask: entries - 1,
+            _owned: None,
+            entry: PhantomData,
+        }
     }
 }
 

@@ -35,10 +35,18 @@
 //! | S4 | look at `head` after S3, by adding 0 | AcqRel | S2 | the mark |
 //! | S5 | look at the mark where `head` is | Acquire | S3 | as S3 |
 //! | S6 | load `head` | Acquire | S2 | entries, for B |
+//! | K1 | take a [`Token`] | Acquire | K2 | what the last holder did |
+//! | K2 | give it back | Release | K1 | as K1 |
+//! | K3 | ask the holder to look again | Release | K4 | the asker's entries |
+//! | K4 | take note of K3 | Acquire | K3 | as K3 |
+//! | Z1 | store that somebody sleeps, then a fence | Relaxed, SeqCst | Z2 | one of the two sees the other ([`Sleeper`]) |
+//! | Z2 | a fence after B or D, then a look whether somebody sleeps | SeqCst, Relaxed | Z1 | as Z1 |
+//! | Z3 | a note of the announcement, and its look-up | Release, Acquire | Z3 | what the sleeper did before it |
 //! | P1 | read our own word of the ring before advancing it | Acquire | B, D | how new the private index is at least |
 
 mod broken;
 mod consumer;
+mod doze;
 mod entry;
 mod fill;
 pub mod layout;
@@ -51,9 +59,11 @@ mod model;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod token;
 
 pub use consumer::{Available, Consumer};
-pub use entry::Entry;
+pub use doze::{Ringer, Sleeper};
+pub use entry::{Entry, Line};
 pub use fill::SharedConsumer;
 #[cfg(not(loom))]
 use marks::Marks;
@@ -63,7 +73,8 @@ pub use memory::RingMemory;
 use model::Marks;
 #[cfg(loom)]
 pub use model::RingMemory;
-pub use shared::SharedProducer;
+pub use shared::{Claim, SharedProducer};
+pub use token::Token;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 

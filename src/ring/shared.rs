@@ -78,11 +78,20 @@ struct Submitting {
     head: AtomicU64,
 }
 
-/// Places that are named and written, not yet published.
+/// Places that are named and not yet published.
 #[derive(Debug)]
-pub(super) struct Claim {
+#[must_use = "to be finished, or nothing behind it is ever published"]
+pub struct Claim {
     position: u64,
     end: u64,
+}
+
+impl Claim {
+    /// Index of the first place in the ring, free-running.
+    #[inline]
+    pub fn index(&self) -> u32 {
+        low(self.position)
+    }
 }
 
 impl<T: Entry> SharedProducer<T> {
@@ -167,21 +176,28 @@ impl<T: Entry> SharedProducer<T> {
     /// Step 1: name the places and write them.
     #[inline]
     pub(super) fn claim(&self, entries: &[T]) -> Claim {
-        let n = entries.len() as u64;
-        // S1: name the places. AcqRel although only the number counts: the reserver that saw the program free the
-        // first of our entries (A) is this thread or claimed before us, and its view must reach our writes.
-        let position = self.submitting.claimed.fetch_add(n, Ordering::AcqRel);
-        let mut index = low(position);
+        let claim = self.claim_places(entries.len() as u64);
+        let mut index = claim.index();
         for entry in entries {
             self.memory().write(index, *entry);
             index = index.wrapping_add(1);
         }
+        claim
+    }
+
+    /// Name `n` reserved places, one after the other. The caller writes what stands there and then calls
+    /// [`finish`](Self::finish): until it does nothing that is submitted afterwards is published.
+    #[inline]
+    pub fn claim_places(&self, n: u64) -> Claim {
+        // S1: name the places. AcqRel although only the number counts: the reserver that saw the program free the
+        // first of our entries (A) is this thread or claimed before us, and its view must reach our writes.
+        let position = self.submitting.claimed.fetch_add(n, Ordering::AcqRel);
         Claim { position, end: position + n }
     }
 
     /// Steps 2 and 3: publish what was written, or leave it to those who are before us.
     #[inline]
-    pub(super) fn finish(&self, Claim { position, end }: Claim) {
+    pub fn finish(&self, Claim { position, end }: Claim) {
         // S2: first in line. Release: our entries; Acquire: those before, which B publishes along with ours.
         if self.submitting.head.compare_exchange(position, end, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.publish_from(end);

@@ -10,8 +10,10 @@
 use std::{
     ffi::CString,
     ptr::NonNull,
-    sync::Arc,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc, Once,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use slipring::{
@@ -174,6 +176,16 @@ impl Default for Shape {
 }
 
 pub(crate) fn provider() -> &'static dyn Provider {
+    static WIRES: Once = Once::new();
+    WIRES.call_once(|| {
+        // Wires of the tests' own, whatever else this user has running. A child process gets its parent's.
+        if std::env::var_os("WIRES_OF_TEST").is_none() {
+            let dir = concat!(env!("CARGO_TARGET_TMPDIR"), "/wires");
+            std::fs::create_dir_all(dir).expect("a directory for wires");
+            // SAFETY: nothing in this process reads the environment before its first socket.
+            unsafe { std::env::set_var("XDG_RUNTIME_DIR", dir) };
+        }
+    });
     engine::provider()
 }
 

@@ -1,0 +1,290 @@
+//! A second process at the far end of a wire: this test binary again, told by lines on its standard input what to do.
+//!
+//! | line | does | answers |
+//! | --- | --- | --- |
+//! | `open SPEC [QUEUE]` | a socket with a full fill ring | `ok`, or the error's name |
+//! | `close` | closes it | `ok` |
+//! | `send FIRST N LEN` | sends frames FIRST.. of LEN bytes; tries again while they are refused | `ok` |
+//! | `burst FIRST N LEN` | as `send`, but leaves what is refused | how many are left |
+//! | `receive MS` | takes frames until none came for that long | `N FIRST LAST`: how many, and the numbers of two of them |
+//! | `sleep N MS` | sleeps in poll, and takes frames, until N came | as `receive` |
+//! | `fork MS` | has a child that lives for that long | `ok` |
+//! | `message` | – | the last message of the library |
+//! | `exit` | exits without closing | – |
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use crate::common::{Shape, Xsk};
+
+/// Entries of the peer's rings, and chunks of its UMEM.
+pub(crate) const RING: u32 = 512;
+const CHUNK: u64 = 2048;
+
+/// A frame that says by itself whether it is whole: number, length, and bytes that follow from them.
+pub(crate) fn frame(number: u32, len: usize) -> Vec<u8> {
+    let mut f = vec![0; 12];
+    f.extend([0x88, 0xb5]);
+    f.extend(number.to_le_bytes());
+    f.extend((len as u32).to_le_bytes());
+    let mut state = number.wrapping_mul(0x9e37_79b9) | 1;
+    while f.len() < len {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        f.extend(state.to_le_bytes());
+    }
+    f.truncate(len.max(22));
+    f
+}
+
+/// The number of a frame, checked.
+pub(crate) fn number(bytes: &[u8]) -> u32 {
+    let number = u32::from_le_bytes(bytes[14..18].try_into().expect("four bytes"));
+    assert_eq!(bytes, frame(number, bytes.len()), "a frame that is not whole");
+    number
+}
+
+/// One end, with what it has not used.
+pub(crate) struct Station {
+    pub(crate) xsk: Xsk,
+    free: Vec<u64>,
+}
+
+/// Numbers of frames: how many, the first, the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Got {
+    pub(crate) n: u32,
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+}
+
+impl Station {
+    pub(crate) fn open(spec: &str, queue: u32) -> slipring::errno::Result<Station> {
+        let xsk = Xsk::open(spec, Shape { ring: RING, chunks: 2 * RING, queue, ..Shape::default() })?;
+        for i in 0..u64::from(RING) {
+            assert!(xsk.fill().push(i * CHUNK));
+        }
+        let free = (u64::from(RING)..u64::from(2 * RING)).map(|i| i * CHUNK).collect();
+        Ok(Station { xsk, free })
+    }
+
+    /// Queue frames, as far as there is room, and kick once. Returns how many.
+    fn post(&mut self, first: u32, n: u32, len: usize) -> u32 {
+        while let Some(addr) = self.xsk.comp().pop() {
+            self.free.push(addr);
+        }
+        let mut done = 0;
+        while done < n && self.xsk.tx.waiting() < RING {
+            let Some(addr) = self.free.pop() else { break };
+            self.xsk.send(addr, &frame(first + done, len));
+            done += 1;
+        }
+        let _ = self.xsk.kick();
+        done
+    }
+
+    pub(crate) fn send(&mut self, first: u32, n: u32, len: usize) {
+        let mut done = 0;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while done < n || self.xsk.tx.waiting() != 0 {
+            done += self.post(first + done, n - done, len);
+            if self.xsk.tx.waiting() != 0 {
+                std::thread::yield_now();
+            }
+            assert!(Instant::now() < deadline, "{} of {n} frames are not sent", n - done + self.xsk.tx.waiting());
+        }
+    }
+
+    /// Takes what is there.
+    pub(crate) fn take(&mut self, got: &mut Got) -> u32 {
+        let mut n = 0;
+        while let Some(d) = self.xsk.rx.pop() {
+            let last = number(&self.xsk.area.bytes(d.addr, d.len as usize));
+            if got.n == 0 {
+                got.first = last;
+            }
+            got.last = last;
+            got.n += 1;
+            n += 1;
+            assert!(self.xsk.fill().push(d.addr));
+        }
+        n
+    }
+
+    pub(crate) fn receive(&mut self, quiet: Duration) -> Got {
+        let mut got = Got::default();
+        let mut since = Instant::now();
+        while since.elapsed() < quiet {
+            let _ = self.xsk.socket.kick_rx(libc::MSG_DONTWAIT);
+            if self.take(&mut got) != 0 {
+                since = Instant::now();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        got
+    }
+
+    /// As a program that sleeps: through the library's poll, which is linked into this binary.
+    pub(crate) fn sleep(&mut self, n: u32, patience: Duration) -> Got {
+        let mut got = Got::default();
+        let deadline = Instant::now() + patience;
+        while got.n < n {
+            let left = deadline.saturating_duration_since(Instant::now()).as_millis() as i32;
+            if left == 0 {
+                break;
+            }
+            let mut fds = [libc::pollfd { fd: self.xsk.socket.fd(), events: libc::POLLIN, revents: 0 }];
+            // SAFETY: one live struct.
+            unsafe { libc::poll(fds.as_mut_ptr(), 1, left) };
+            self.take(&mut got);
+        }
+        got
+    }
+}
+
+const OPEN: &str = "open first";
+
+static MESSAGE: Mutex<String> = Mutex::new(String::new());
+
+extern "C" fn keep_message(_level: i32, line: *const core::ffi::c_char) {
+    // SAFETY: a NUL-terminated line.
+    let line = unsafe { core::ffi::CStr::from_ptr(line) };
+    *MESSAGE.lock().expect("no panic inside") = line.to_string_lossy().trim().to_owned();
+}
+
+/// What the child process does.
+pub(crate) fn serve() {
+    slipring::log::set_sink(Some(keep_message));
+    let mut station: Option<Station> = None;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.expect("the parent's line");
+        let words: Vec<&str> = line.split(' ').collect();
+        let count = |i: usize| words.get(i).map_or(0u32, |w| w.parse().expect("a number"));
+        let time = |i: usize| Duration::from_millis(count(i).into());
+        let told = |got: Got| format!("{} {} {}", got.n, got.first, got.last);
+        let answer = match words[0] {
+            "open" => match Station::open(words[1], count(2)) {
+                Ok(opened) => {
+                    station = Some(opened);
+                    "ok".to_owned()
+                }
+                Err(error) => format!("{error:?}"),
+            },
+            "close" => {
+                station = None;
+                "ok".to_owned()
+            }
+            "send" => {
+                station.as_mut().expect(OPEN).send(count(1), count(2), count(3) as usize);
+                "ok".to_owned()
+            }
+            "burst" => {
+                let station = station.as_mut().expect(OPEN);
+                let posted = station.post(count(1), count(2), count(3) as usize);
+                while station.xsk.kick().is_err() && station.xsk.comp().waiting() < posted {
+                    if station.xsk.tx.waiting() <= RING / 2 {
+                        break;
+                    }
+                }
+                station.xsk.tx.waiting().to_string()
+            }
+            "receive" => told(station.as_mut().expect(OPEN).receive(time(1))),
+            "sleep" => told(station.as_mut().expect(OPEN).sleep(count(1), time(2))),
+            "fork" => {
+                // SAFETY: the child calls nothing but usleep and _exit.
+                if unsafe { libc::fork() } == 0 {
+                    // SAFETY: as above.
+                    unsafe { libc::usleep(count(1) * 1000) };
+                    // SAFETY: as above.
+                    unsafe { libc::_exit(0) };
+                }
+                "ok".to_owned()
+            }
+            "message" => MESSAGE.lock().expect("no panic inside").clone(),
+            "exit" => std::process::exit(0),
+            other => panic!("no command {other}"),
+        };
+        println!("> {answer}");
+    }
+}
+
+/// A child process that serves. Killed when it is dropped.
+pub(crate) struct Peer {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Peer {
+    /// The directory of its wires is `dir`.
+    pub(crate) fn start(dir: &std::path::Path) -> Peer {
+        let mut child = Command::new(std::env::current_exe().expect("this binary"))
+            .args(["--ignored", "--exact", "peer", "--nocapture"])
+            .env("WIRES_OF_TEST", "given")
+            .env("XDG_RUNTIME_DIR", dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a second process");
+        let input = child.stdin.take().expect("piped");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        Peer { child, input, output }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").expect("the peer is there");
+    }
+
+    pub(crate) fn answer(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(self.output.read_line(&mut line).expect("its output"), 0, "the peer is gone");
+            // The test runner writes "test peer ... " without an end of line before the first answer.
+            if let Some(at) = line.find("> ") {
+                return line[at + 2..].trim().to_owned();
+            }
+        }
+    }
+
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.answer()
+    }
+
+    /// `receive` and `sleep`.
+    pub(crate) fn ask_got(&mut self, line: &str) -> Got {
+        let answer = self.ask(line);
+        let words: Vec<u32> = answer.split(' ').map(|w| w.parse().expect("a number")).collect();
+        Got { n: words[0], first: words[1], last: words[2] }
+    }
+
+    /// SIGKILL, and gone on return.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("a child of ours");
+        self.child.wait().expect("a child of ours");
+    }
+
+    /// Exits by itself.
+    pub(crate) fn exit(mut self) {
+        self.tell("exit");
+        self.child.wait().expect("a child of ours");
+    }
+}

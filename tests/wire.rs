@@ -1,0 +1,157 @@
+//! Wires between processes: found by name, lost and found again, without one side's restart.
+
+#![allow(clippy::cast_possible_truncation, reason = "small numbers of the tests' own")]
+
+mod common;
+#[path = "common/peer.rs"]
+mod peer;
+
+use std::path::PathBuf;
+
+use peer::{Got, Peer};
+
+/// A directory of wires for one test. Gone with the test.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(test: &str) -> Dir {
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        Dir(dir)
+    }
+
+    fn peer(&self) -> Peer {
+        Peer::start(&self.0)
+    }
+
+    /// What is left of wires.
+    fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.join("slipring")).expect("made by the first end");
+        entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+#[ignore = "the second process of the other tests"]
+fn peer() {
+    peer::serve();
+}
+
+fn got(n: u32, first: u32, last: u32) -> Got {
+    Got { n, first, last }
+}
+
+/// Two processes, whichever comes first: frames of all sizes cross in both directions, whole and in order.
+#[test]
+fn frames_cross_between_processes() {
+    let dir = Dir::new("cross");
+    let (mut a, mut b) = (dir.peer(), dir.peer());
+    assert_eq!(a.ask("open wire:x/a?full=wait"), "ok");
+    assert_eq!(b.ask("open wire:x/b?full=wait"), "ok");
+    for (round, len) in [(0, 60), (1, 64), (2, 1514), (3, 22)] {
+        let first = round * 100_000;
+        for (from, to) in [(true, false), (false, true)] {
+            let (from, to) = if from && !to { (&mut a, &mut b) } else { (&mut b, &mut a) };
+            to.tell("receive 300");
+            assert_eq!(from.ask(&format!("send {first} 3000 {len}")), "ok");
+            let answer = to.answer();
+            assert_eq!(answer, format!("3000 {first} {}", first + 2999), "{len} bytes");
+        }
+    }
+    a.exit();
+    b.exit();
+    assert_eq!(dir.files(), Vec::<String>::new());
+}
+
+/// An end that has nobody at the far end completes and loses its frames; a far end that comes later gets the later ones,
+/// from a sender that sleeps in poll to a receiver that does.
+#[test]
+fn either_end_comes_first_and_sleepers_wake() {
+    let dir = Dir::new("first");
+    let (mut a, mut b) = (dir.peer(), dir.peer());
+    assert_eq!(b.ask("open wire:x/b?full=wait"), "ok");
+    assert_eq!(b.ask("send 0 100 60"), "ok");
+    assert_eq!(a.ask("open wire:x/a?full=wait"), "ok");
+    assert_eq!(b.ask("send 100 50 60"), "ok");
+    assert_eq!(a.ask_got("sleep 50 10000"), got(50, 100, 149));
+    a.tell("sleep 3 10000");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(b.ask("send 200 3 60"), "ok");
+    assert_eq!(a.answer(), "3 200 202");
+}
+
+/// A second process is refused, and told who has the end; after that one's exit it gets it.
+#[test]
+fn an_end_is_held_by_one_process() {
+    let dir = Dir::new("busy");
+    let (mut a, mut second) = (dir.peer(), dir.peer());
+    assert_eq!(a.ask("open wire:x/a"), "ok");
+    assert_eq!(second.ask("open wire:x/a"), "EBUSY");
+    let message = second.ask("message");
+    let holder = format!("end a of wire x is held by process {}", a.pid());
+    assert!(message.contains(&holder), "{message}");
+    // Also while the holder has a child, and when the holder is gone and the child is not.
+    assert_eq!(a.ask("fork 5000"), "ok");
+    assert_eq!(second.ask("open wire:x/a"), "EBUSY");
+    a.exit();
+    assert_eq!(second.ask("open wire:x/a"), "ok");
+    assert_eq!(second.ask("close"), "ok");
+    assert_eq!(dir.files(), Vec::<String>::new());
+}
+
+/// An end is killed, with and without a child that outlives it, and opened anew: the other side goes on. What was in flight
+/// is gone, and a sender that waited for room is not held back for ever.
+#[test]
+fn a_killed_end_is_attached_anew() {
+    let dir = Dir::new("killed");
+    let mut b = dir.peer();
+    assert_eq!(b.ask("open wire:x/b?full=wait"), "ok");
+    for round in 0..6 {
+        let mut a = dir.peer();
+        assert_eq!(a.ask("open wire:x/a?full=wait"), "ok");
+        let first = round * 10_000;
+        assert_eq!(b.ask(&format!("send {first} 300 1000")), "ok");
+        assert_eq!(a.ask("receive 100"), format!("300 {first} {}", first + 299));
+        assert_eq!(a.ask(&format!("send {first} 200 60")), "ok");
+        if round % 2 == 1 {
+            assert_eq!(a.ask("fork 3000"), "ok");
+        }
+        if round < 3 {
+            // In flight when it dies; the next round's receiver sees none of them.
+            assert_eq!(b.ask(&format!("send {} 100 60", first + 5000)), "ok");
+            a.kill();
+        } else {
+            // More than the ring and its rings hold: the sender waits until the receiver is dead.
+            b.tell(&format!("send {} 5000 1500", first + 5000));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            a.kill();
+            assert_eq!(b.answer(), "ok");
+        }
+        assert_eq!(b.ask_got("receive 50").n, 200);
+    }
+    b.exit();
+    assert_eq!(dir.files(), Vec::<String>::new());
+}
+
+/// Both ends are killed: what they leave is no obstacle, and goes with the next who comes.
+#[test]
+fn what_two_killed_ends_leave_goes_with_the_next() {
+    let dir = Dir::new("both");
+    let (mut a, mut b) = (dir.peer(), dir.peer());
+    assert_eq!(a.ask("open wire:x/a"), "ok");
+    assert_eq!(b.ask("open wire:x/b"), "ok");
+    assert_eq!(dir.files().len(), 4);
+    a.kill();
+    b.kill();
+    let mut next = dir.peer();
+    assert_eq!(next.ask("open wire:x/b"), "ok");
+    assert_eq!(dir.files().len(), 2, "its own");
+    next.exit();
+    assert_eq!(dir.files(), Vec::<String>::new());
+}
