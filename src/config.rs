@@ -18,6 +18,9 @@ pub use devices::{Devices, Entry, Origin, Pattern, VARIABLE, devices, engine_fir
 /// Longest name of a wire, in bytes.
 pub const WIRE_NAME_MAX: usize = 64;
 
+/// Frames that a ring between two processes holds by default.
+const DEPTH: u32 = 256;
+
 /// Bytes of an Ethernet header, which the MTU does not count.
 const ETHER_HEADER: u32 = 14;
 
@@ -100,6 +103,10 @@ pub struct Spec {
     pub rxwake: bool,
     /// Wires: what a receiver without room does.
     pub full: Full,
+    /// Wires between processes: frames of the largest size that a ring holds at least.
+    pub depth: u32,
+    /// Wires: both directions of a connection arrive on the same queue.
+    pub symmetric: bool,
     /// null: length of the frames it makes; `None`: it makes none.
     pub gen_len: Option<u32>,
 }
@@ -131,8 +138,8 @@ pub const KINDS: &[KindRow] = &[
 const LATER_KINDS: &[&str] = &["auto", "packet", "tap", "pcap"];
 /// Options that are designed and not in this version.
 const LATER_OPTIONS: &[&str] = &[
-    "capture", "loss", "dup", "reorder", "corrupt", "delay", "rate", "seed", "depth", "csum", "gso", "promisc", "in",
-    "out", "loop", "speed",
+    "capture", "loss", "dup", "reorder", "corrupt", "delay", "rate", "seed", "csum", "gso", "promisc", "in", "out",
+    "loop", "speed",
 ];
 
 /// What an option's value may be, and where it goes.
@@ -218,6 +225,22 @@ pub const OPTIONS: &[OptionRow] = &[
         value: Value::Word(&[("drop", |s| s.full = Full::Drop), ("wait", |s| s.full = Full::Wait)]),
     },
     OptionRow {
+        name: "depth",
+        kinds: &["wire"],
+        default: "256",
+        meaning: "between two processes: as many frames of the largest size are under way to a queue at least, smaller ones in \
+                  the same bytes",
+        value: Value::Number(1, 4096, |s, n| s.depth = n),
+    },
+    OptionRow {
+        name: "hash",
+        kinds: &["wire"],
+        default: "usual",
+        meaning: "key by which frames that arrive are spread over this end's queues; symmetric: both directions of a connection \
+                  go to one queue",
+        value: Value::Word(&[("usual", |s| s.symmetric = false), ("symmetric", |s| s.symmetric = true)]),
+    },
+    OptionRow {
         name: "gen",
         kinds: &["null"],
         default: "none",
@@ -283,6 +306,8 @@ impl Spec {
             budget: 32,
             rxwake: false,
             full: Full::Drop,
+            depth: DEPTH,
+            symmetric: false,
             gen_len: None,
         };
         if let Some(options) = options.filter(|o| !o.is_empty()) {
@@ -317,6 +342,8 @@ impl fmt::Display for Spec {
             (self.budget != 32).then(|| format!("budget={}", self.budget)),
             self.rxwake.then(|| "rxwake=1".to_owned()),
             (self.full == Full::Wait).then(|| "full=wait".to_owned()),
+            (self.depth != DEPTH).then(|| format!("depth={}", self.depth)),
+            self.symmetric.then(|| "hash=symmetric".to_owned()),
             gen_len.map(|n| format!("gen={n}")),
         ];
         for (i, option) in options.into_iter().flatten().enumerate() {

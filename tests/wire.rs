@@ -155,3 +155,85 @@ fn what_two_killed_ends_leave_goes_with_the_next() {
     next.exit();
     assert_eq!(dir.files(), Vec::<String>::new());
 }
+
+/// Frames are spread over the queues of the receiving end by flow, whatever queue and number of queues the sender has; a
+/// flow stays on its queue; all else goes to queue 0, and what is for a queue without a receiver is lost.
+#[test]
+fn flows_are_spread_over_the_queues_of_the_receiver() {
+    let dir = Dir::new("queues");
+    let (mut a, mut b) = (dir.peer(), dir.peer());
+    assert_eq!(a.ask("open wire:x/a?queues=2 1"), "ok");
+    assert_eq!(b.ask("open wire:x/b?queues=3"), "ok");
+    assert_eq!(b.ask("more wire:x/b?queues=3 1"), "ok");
+    let spread = |a: &mut Peer, b: &mut Peer, n: u32| -> Vec<u32> {
+        assert_eq!(a.ask(&format!("flows 1000 {n}")), "ok");
+        b.ask("all 100").split(' ').map(|w| w.parse().expect("a number")).collect()
+    };
+    let two = spread(&mut a, &mut b, 120);
+    assert_eq!(b.ask("more wire:x/b?queues=3 2"), "ok");
+    let three = spread(&mut a, &mut b, 120);
+    assert_eq!(three.iter().sum::<u32>(), 120);
+    assert!(three.iter().all(|n| *n > 20), "{three:?}");
+    assert_eq!(two, three[..2], "the same flows on the same queues, and none in place of the third");
+    assert_eq!(a.ask("send 0 30 60"), "ok");
+    assert_eq!(b.ask("all 100"), "30 0 0");
+    // And back: two queues, of which nobody receives on the first.
+    assert_eq!(b.ask("send 0 30 60"), "ok");
+    assert_eq!(b.ask("flows 1000 120"), "ok");
+    let back: u32 = a.ask("all 100").parse().expect("a number");
+    assert!((30..90).contains(&back), "{back}");
+}
+
+fn slipring(dir: &Dir, arguments: &[&str]) -> (String, String, Option<i32>) {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_slipring"))
+        .args(arguments)
+        .env("XDG_RUNTIME_DIR", &dir.0)
+        .env_remove("SLIPRING_DEVICES")
+        .output()
+        .expect("the program");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (text(output.stdout), text(output.stderr), output.status.code())
+}
+
+/// `slipring wires` shows who has which end and what passed; `slipring link` pulls the cable, and frames are lost as without
+/// a far end; what killed processes left is removed.
+#[test]
+fn the_command_line_shows_wires_and_pulls_cables() {
+    let dir = Dir::new("command");
+    assert_eq!(slipring(&dir, &["wires"]).2, Some(1), "none yet");
+    let (mut a, mut b) = (dir.peer(), dir.peer());
+    assert_eq!(a.ask("open wire:x/a?mtu=2000"), "ok");
+    assert_eq!(b.ask("open wire:x/b?queues=2"), "ok");
+    assert_eq!(a.ask("send 0 10 60"), "ok");
+    assert_eq!(b.ask("receive 100"), "10 0 9");
+    let (shown, _, code) = slipring(&dir, &["wires", "--json"]);
+    assert_eq!(code, Some(0));
+    let end = |name: &str, pid: u32, rest: &str| format!("{{\"end\":\"{name}\",\"pid\":{pid},{rest}}}");
+    let numbers = |peer: u32, sent: u32, received: u32| {
+        let bytes = sent * 60;
+        format!(
+            "\"peer\":{peer},\"sent\":{sent},\"bytes\":{bytes},\"dropped\":0,\"received\":{received},\"faulty\":false"
+        )
+    };
+    let first = format!("\"queues\":1,\"mtu\":2000,\"link\":\"up\",{}", numbers(b.pid(), 10, 0));
+    let second = format!("\"queues\":2,\"mtu\":1500,\"link\":\"up\",{}", numbers(a.pid(), 0, 10));
+    let ends = [end("a", a.pid(), &first), end("b", b.pid(), &second)].join(",");
+    assert_eq!(shown, format!("{{\"wire\":\"x\",\"ends\":[{ends}]}}\n"));
+    // Pulled at one end, nothing passes either way.
+    assert_eq!(slipring(&dir, &["link", "wire:x/b", "down"]).2, Some(0));
+    for (from, to) in [(true, false), (false, true)] {
+        let (from, to) = if from && !to { (&mut a, &mut b) } else { (&mut b, &mut a) };
+        assert_eq!(from.ask("send 100 10 60"), "ok");
+        assert_eq!(to.ask("receive 50"), "0 0 0");
+    }
+    assert!(slipring(&dir, &["wires"]).0.contains(" down "));
+    assert_eq!(slipring(&dir, &["link", "wire:x/b", "up"]).2, Some(0));
+    assert_eq!(a.ask("send 200 10 60"), "ok");
+    assert_eq!(b.ask("receive 100"), "10 200 209");
+    let (_, why, code) = slipring(&dir, &["link", "wire:y/b", "up"]);
+    assert!(code == Some(1) && why.contains("no process of this user has that end open"), "{why}");
+    a.kill();
+    b.kill();
+    assert_eq!(slipring(&dir, &["wires"]).2, Some(1));
+    assert_eq!(dir.files(), Vec::<String>::new());
+}

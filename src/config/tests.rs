@@ -213,17 +213,21 @@ fn any_spec() -> impl Strategy<Value = Spec> {
         Just(Kind::Null),
         (name, any::<bool>()).prop_map(|(n, b)| Kind::Wire(n, if b { End::A } else { End::B })),
     ];
-    (kind, 1..=64u32, 68..=65535u32, 1..=65536u32, any::<bool>(), any::<bool>(), proptest::option::of(14..=82u32))
-        .prop_map(|(kind, queues, mtu, budget, rxwake, wait, gen_len)| Spec {
+    let wire = (any::<bool>(), 1..=4096u32, any::<bool>());
+    (kind, 1..=64u32, 68..=65535u32, 1..=65536u32, any::<bool>(), wire, proptest::option::of(14..=82u32)).prop_map(
+        |(kind, queues, mtu, budget, rxwake, (wait, depth, symmetric), gen_len)| Spec {
             text: String::new(),
             full: if wait && matches!(kind, Kind::Wire(..)) { Full::Wait } else { Full::Drop },
+            depth: if matches!(kind, Kind::Wire(..)) { depth } else { DEPTH },
+            symmetric: symmetric && matches!(kind, Kind::Wire(..)),
             gen_len: gen_len.filter(|_| kind == Kind::Null),
             kind,
             queues,
             mtu,
             budget,
             rxwake,
-        })
+        },
+    )
 }
 
 proptest! {

@@ -11,6 +11,8 @@ mod wire;
 use core::fmt;
 use std::os::fd::RawFd;
 
+pub use wire::{EndState, WireState, set_link, wires};
+
 pub(crate) use copy::{copy_frame, prefetch};
 use crossbeam_utils::CachePadded;
 

@@ -3,7 +3,10 @@
 //! | line | does | answers |
 //! | --- | --- | --- |
 //! | `open SPEC [QUEUE]` | a socket with a full fill ring | `ok`, or the error's name |
-//! | `close` | closes it | `ok` |
+//! | `flows FIRST N` | sends UDP frames of as many flows | `ok` |
+//! | `more SPEC QUEUE` | one more socket | as `open` |
+//! | `all MS` | as `receive`, on every socket | `N` for each, in the order of their opening |
+//! | `close` | closes the first socket | `ok` |
 //! | `send FIRST N LEN` | sends frames FIRST.. of LEN bytes; tries again while they are refused | `ok` |
 //! | `burst FIRST N LEN` | as `send`, but leaves what is refused | how many are left |
 //! | `receive MS` | takes frames until none came for that long | `N FIRST LAST`: how many, and the numbers of two of them |
@@ -39,6 +42,15 @@ pub(crate) fn frame(number: u32, len: usize) -> Vec<u8> {
         f.extend(state.to_le_bytes());
     }
     f.truncate(len.max(22));
+    f
+}
+
+/// A UDP frame of a flow of its own for each number.
+fn flow(number: u32) -> Vec<u8> {
+    let mut f = vec![0; 12];
+    f.extend([0x08, 0x00, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    f.extend((number as u16).to_be_bytes());
+    f.resize(60, 0);
     f
 }
 
@@ -130,6 +142,19 @@ impl Station {
         got
     }
 
+    /// Takes frames, whatever they are, until none came for that long.
+    fn count(&mut self, quiet: Duration) -> u32 {
+        let (mut n, mut since) = (0, Instant::now());
+        while since.elapsed() < quiet {
+            let _ = self.xsk.socket.kick_rx(libc::MSG_DONTWAIT);
+            while let Some(d) = self.xsk.rx.pop() {
+                assert!(self.xsk.fill().push(d.addr));
+                (n, since) = (n + 1, Instant::now());
+            }
+        }
+        n
+    }
+
     /// As a program that sleeps: through the library's poll, which is linked into this binary.
     pub(crate) fn sleep(&mut self, n: u32, patience: Duration) -> Got {
         let mut got = Got::default();
@@ -162,6 +187,7 @@ extern "C" fn keep_message(_level: i32, line: *const core::ffi::c_char) {
 pub(crate) fn serve() {
     slipring::log::set_sink(Some(keep_message));
     let mut station: Option<Station> = None;
+    let mut others: Vec<Station> = Vec::new();
     for line in std::io::stdin().lock().lines() {
         let line = line.expect("the parent's line");
         let words: Vec<&str> = line.split(' ').collect();
@@ -205,6 +231,27 @@ pub(crate) fn serve() {
                     unsafe { libc::_exit(0) };
                 }
                 "ok".to_owned()
+            }
+            "flows" => {
+                let station = station.as_mut().expect(OPEN);
+                for n in 0..count(2) {
+                    let addr = station.free.pop().expect("few frames");
+                    station.xsk.send(addr, &flow(count(1) + n));
+                    while station.xsk.kick().is_err() {}
+                }
+                "ok".to_owned()
+            }
+            "more" => match Station::open(words[1], count(2)) {
+                Ok(opened) => {
+                    others.push(opened);
+                    "ok".to_owned()
+                }
+                Err(error) => format!("{error:?}"),
+            },
+            "all" => {
+                let stations = station.iter_mut().chain(&mut others);
+                let counts: Vec<String> = stations.map(|s| s.count(time(1)).to_string()).collect();
+                counts.join(" ")
             }
             "message" => MESSAGE.lock().expect("no panic inside").clone(),
             "exit" => std::process::exit(0),

@@ -13,6 +13,7 @@ mod program;
 mod run;
 mod stat;
 mod table;
+mod wires;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,10 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Show the devices, sockets, rings and counters of a running process.
     Stat(stat::Arguments),
+    /// Show the wires of this user, and who has their ends.
+    Wires(wires::Arguments),
+    /// Plug the cable of a wire in or out.
+    Link(wires::LinkArguments),
     /// Measure.
     Bench(bench::Arguments),
 }
@@ -46,6 +51,8 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
+        Command::Wires(arguments) => wires::run(&arguments),
+        Command::Link(arguments) => wires::link(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
     }
 }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use crate::{
-    config::End,
+    config::{End, WIRE_NAME_MAX},
     engine::InternalFd,
     errno::{Errno, Result},
     sys, warn,
@@ -167,6 +167,25 @@ impl Directory {
             sys::close(fd);
         }
     }
+
+    /// The wires that have a file here, by name, each once.
+    pub(super) fn wires(&self) -> Result<Vec<String>> {
+        // By its path: a listing of the descriptor would move its position. A cold path of the command line.
+        let entries = std::fs::read_dir(&self.path).map_err(|e| Errno::new(e.raw_os_error().unwrap_or(0)))?;
+        let files = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
+        let mut names: Vec<String> = files.filter_map(|file| wire_of(&file).map(str::to_owned)).collect();
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+}
+
+/// The wire that a file belongs to.
+fn wire_of(file: &str) -> Option<&str> {
+    let end = file.strip_suffix(".lock").or_else(|| file.strip_suffix(".sock"))?;
+    let name = end.strip_suffix(".a").or_else(|| end.strip_suffix(".b"))?;
+    let odd = name.is_empty() || name.len() > WIRE_NAME_MAX || name.starts_with('.');
+    (!odd).then_some(name)
 }
 
 /// The files of one end.
@@ -226,5 +245,25 @@ impl Drop for Held {
     fn drop(&mut self) {
         // Before the lock is given back: who finds the names gone makes new ones, who has the old file open looks again.
         self.remove_files();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_told_apart_whatever_the_name() {
+        for name in ["lab", "a", "a.b", "x.a.lock", "grüße", "%41"] {
+            for end in [End::A, End::B] {
+                let names = Names::new(name, end);
+                for file in [names.lock, names.socket] {
+                    assert_eq!(wire_of(file.to_str().unwrap()), Some(name));
+                }
+            }
+        }
+        for other in ["lab.a", "lab.c.lock", ".a.lock", "..a.lock", "a.lock", "lab.a.lock2"] {
+            assert_eq!(wire_of(other), None, "{other}");
+        }
     }
 }

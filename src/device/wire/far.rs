@@ -277,8 +277,10 @@ impl Far {
                     );
                 }
             }
-            Ok(Letter::Link(up)) => self.set_link(up),
-            Ok(Letter::Status) => {
+            Ok(letter @ (Letter::Link(_) | Letter::Status)) => {
+                if let Letter::Link(up) = letter {
+                    self.set_link(up);
+                }
                 if let [Some(reply), _] = arrival.fds {
                     attended.asked.push((reply, self.status()));
                 }

@@ -7,8 +7,10 @@
 //! | `post` | an end's socket in it, and messages |
 //! | `far` | the far end in another process: attached, lost, attached anew |
 //! | `session`, `records`, `memory` | the two directions while it is attached: rings of records in sealed shared memory |
+//! | `command` | what the command line sees and does |
 //! | `flow` | which queue of the receiving end a frame goes to |
 
+mod command;
 mod directory;
 mod far;
 mod flow;
@@ -20,6 +22,7 @@ mod session;
 
 use std::os::fd::RawFd;
 
+pub use self::command::{EndState, WireState, set_link, wires};
 use self::{
     directory::{Directory, Held, Names},
     far::Far,
@@ -35,9 +38,6 @@ use crate::{
     warn,
 };
 
-/// Frames of the largest size that a ring holds at least.
-const DEPTH: u32 = 256;
-
 /// One end, as an interface has it.
 #[derive(Debug)]
 pub(super) struct WireEnd {
@@ -50,7 +50,7 @@ pub(super) struct WireEnd {
     tally: CachePadded<Tally>,
 }
 
-/// Lines of a ring for `depth` frames of the largest size.
+/// Lines of a ring for `depth` frames of the largest size, at least a few lines and at most half a gigabyte.
 fn lines(depth: u32, mtu: u32) -> u32 {
     let frame = u64::from(mtu) + 18 + 8;
     let lines = (u64::from(depth) * frame).div_ceil(memory::LINE.into()).next_power_of_two();
@@ -62,8 +62,8 @@ impl WireEnd {
     pub(super) fn open(name: &str, wire_name: &str, end: End, spec: &Spec) -> Result<WireEnd> {
         let facts = facts(spec);
         let wait = spec.full == Full::Wait;
-        let key = Key::Usual;
-        let about = About { queues: facts.queues, mtu: facts.mtu, lines: lines(DEPTH, facts.mtu), wait, key };
+        let key = if spec.symmetric { Key::Symmetric } else { Key::Usual };
+        let about = About { queues: facts.queues, mtu: facts.mtu, lines: lines(spec.depth, facts.mtu), wait, key };
         let title = format!("{name}: end {} of wire {wire_name}", end.name());
         let mut opening = Opening::begin()?;
         let wire = opening.wire(wire_name);

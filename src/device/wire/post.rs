@@ -4,7 +4,7 @@
 //! | message | from | with |
 //! | --- | --- | --- |
 //! | hello | the other end | its memory, and the socket by which it is woken |
-//! | link | `slipring link` | up or down |
+//! | link | `slipring link` | up or down, and a socket for the answer |
 //! | status | `slipring wires` | a socket for the answer |
 //!
 //! The kernel says which process and user sent a message. Nothing in a message is trusted.
