@@ -28,9 +28,10 @@ impl Sleeper {
     pub fn announce(&self, word: &AtomicU32) {
         // A number twice in a row would be taken for the old announcement; 0 is for nobody.
         let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
-        word.store(number, Ordering::Relaxed);
+        // By an exchange, as all changes of the two words: they then stand in one order whoever makes them.
+        word.swap(number, Ordering::Relaxed);
         // Z3: what the caller did before, for `retract`.
-        self.announced.store(number, Ordering::Release);
+        self.announced.swap(number, Ordering::Release);
         // Z1: the announcement before the look at the ring.
         fence(Ordering::SeqCst);
     }

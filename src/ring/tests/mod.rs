@@ -3,6 +3,8 @@
 #[cfg(not(loom))]
 mod basic;
 #[cfg(loom)]
+mod doze;
+#[cfg(loom)]
 mod models;
 #[cfg(not(loom))]
 mod properties;

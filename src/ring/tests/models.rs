@@ -21,16 +21,21 @@ const START: u32 = u32::MAX - 1;
 
 /// How often each outcome occurred over all runs of a model.
 #[derive(Default)]
-struct Outcomes(Mutex<BTreeMap<&'static str, u64>>);
+pub(super) struct Outcomes(Mutex<BTreeMap<&'static str, u64>>);
 
 impl Outcomes {
-    fn saw(&self, what: &'static str) {
+    pub(super) fn saw(&self, what: &'static str) {
         *self.0.lock().unwrap().entry(what).or_default() += 1;
     }
 }
 
 /// Explore `model` and require that each of `expected` was an outcome.
-fn explore(name: &str, preemptions: usize, expected: &[&str], model: impl Fn(&Outcomes) + Send + Sync + 'static) {
+pub(super) fn explore(
+    name: &str,
+    preemptions: usize,
+    expected: &[&str],
+    model: impl Fn(&Outcomes) + Send + Sync + 'static,
+) {
     let outcomes = std::sync::Arc::new(Outcomes::default());
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions + usize::from(cfg!(loom_long)));
