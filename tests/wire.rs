@@ -237,3 +237,35 @@ fn the_command_line_shows_wires_and_pulls_cables() {
     assert_eq!(slipring(&dir, &["wires"]).2, Some(1));
     assert_eq!(dir.files(), Vec::<String>::new());
 }
+
+/// A far end that writes nonsense to all that is shared: no crash, no endless loop; it is told once that the far end is not to
+/// be believed; and an honest one that comes later is served.
+#[test]
+fn a_far_end_that_is_not_to_be_believed_does_no_harm() {
+    let dir = Dir::new("vandal");
+    let mut a = dir.peer();
+    let mut told = 0;
+    for seed in 0..8 {
+        let full = if seed % 2 == 0 { "wait" } else { "drop" };
+        assert_eq!(a.ask(&format!("open wire:x{seed}/a?depth=16&full={full}")), "ok");
+        let mut vandal = dir.peer();
+        assert_eq!(vandal.ask(&format!("open wire:x{seed}/b?depth=16")), "ok");
+        vandal.tell(&format!("vandal 300 {seed}"));
+        a.ask("churn 400");
+        assert_eq!(vandal.answer(), "ok");
+        told += u32::from(a.ask("message").contains("make no sense; no frame passes until that end is attached anew"));
+        // Its sender is not held back either.
+        assert_eq!(a.ask("send 0 100 60"), "ok");
+        vandal.kill();
+        let mut honest = dir.peer();
+        assert_eq!(honest.ask(&format!("open wire:x{seed}/b")), "ok");
+        a.ask("churn 10");
+        honest.ask("churn 50");
+        assert_eq!(a.ask("send 500 100 60"), "ok");
+        assert_eq!(honest.ask_got("receive 100").last, 599);
+        honest.exit();
+    }
+    assert!(told > 0);
+    a.exit();
+    assert_eq!(dir.files(), Vec::<String>::new());
+}

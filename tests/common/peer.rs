@@ -12,6 +12,8 @@
 //! | `receive MS` | takes frames until none came for that long | `N FIRST LAST`: how many, and the numbers of two of them |
 //! | `sleep N MS` | sleeps in poll, and takes frames, until N came | as `receive` |
 //! | `fork MS` | has a child that lives for that long | `ok` |
+//! | `churn MS` | sends and takes frames for that long, whatever they are | how many came |
+//! | `vandal MS SEED` | writes nonsense to the shared memory of the wire, its own and the other end's | `ok` |
 //! | `message` | – | the last message of the library |
 //! | `exit` | exits without closing | – |
 
@@ -155,6 +157,20 @@ impl Station {
         n
     }
 
+    fn churn(&mut self, time: Duration) -> u32 {
+        let (mut n, since) = (0, Instant::now());
+        while since.elapsed() < time {
+            self.post(0, 32, 200);
+            let _ = self.xsk.socket.kick_rx(libc::MSG_DONTWAIT);
+            while let Some(d) = self.xsk.rx.pop() {
+                assert!(d.addr + u64::from(d.len) <= u64::from(2 * RING) * CHUNK);
+                assert!(self.xsk.fill().push(d.addr));
+                n += 1;
+            }
+        }
+        n
+    }
+
     /// As a program that sleeps: through the library's poll, which is linked into this binary.
     pub(crate) fn sleep(&mut self, n: u32, patience: Duration) -> Got {
         let mut got = Got::default();
@@ -174,6 +190,60 @@ impl Station {
 }
 
 const OPEN: &str = "open first";
+
+/// Write to whatever the two ends share, in words: random ones, and ones that may just be right.
+fn vandal(time: Duration, seed: u32) {
+    let mut memories = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd").expect("a list").flatten() {
+        let Ok(target) = std::fs::read_link(entry.path()) else { continue };
+        if !target.to_string_lossy().contains("slipring-wire") {
+            continue;
+        }
+        let file = std::fs::File::options().read(true).write(true).open(entry.path()).expect("our own descriptor");
+        for len in [0, 4096, 1 << 40] {
+            assert!(file.set_len(len).is_err(), "the memory can be cut short or grown");
+        }
+        // The header and the beginning of the first ring.
+        let len = 64 * 1024;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+        // SAFETY: no fixed address.
+        let base = unsafe { slipring::sys::mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) };
+        memories.push((base.expect("mapped"), len / 4, file));
+    }
+    assert_eq!(memories.len(), 2, "one memory of each end");
+    let mut state = u64::from(seed) * 2 + 1;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let deadline = Instant::now() + time;
+    while Instant::now() < deadline {
+        let r = random();
+        let (base, words, file) = &memories[(r & 1) as usize];
+        // Mostly the lines of the indices.
+        let at = if r & 6 != 0 { (r >> 8) as usize % 260 * 32 } else { (r >> 8) as usize % words };
+        let value = match r >> 61 {
+            0 => random() as u32,
+            1 => 0,
+            2 => u32::MAX,
+            3 => 64,
+            4 => 60 << 8 | 1,
+            _ => (random() & 0x3ff) as u32,
+        };
+        // SAFETY: inside the mapping, aligned.
+        let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(base.as_ptr().cast::<u32>().wrapping_add(at)) };
+        word.store(value, std::sync::atomic::Ordering::Relaxed);
+        if r >> 40 & 0xfff == 0 {
+            let fd = std::os::fd::AsRawFd::as_raw_fd(file);
+            // Take pages away: they read as zeroes.
+            // SAFETY: a descriptor of ours.
+            unsafe { libc::fallocate(fd, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0, 64 * 1024) };
+        }
+    }
+}
 
 static MESSAGE: Mutex<String> = Mutex::new(String::new());
 
@@ -252,6 +322,11 @@ pub(crate) fn serve() {
                 let stations = station.iter_mut().chain(&mut others);
                 let counts: Vec<String> = stations.map(|s| s.count(time(1)).to_string()).collect();
                 counts.join(" ")
+            }
+            "churn" => station.as_mut().expect(OPEN).churn(time(1)).to_string(),
+            "vandal" => {
+                vandal(time(1), count(2));
+                "ok".to_owned()
             }
             "message" => MESSAGE.lock().expect("no panic inside").clone(),
             "exit" => std::process::exit(0),
