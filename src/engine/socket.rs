@@ -279,7 +279,8 @@ impl Socket {
             device.awake(queue, &|| self.bell.has_waiters());
             n = device.receive(queue, RX_BUDGET);
         }
-        if self.bell.is_pending() {
+        // What is there is readable: no system call to find that out.
+        if self.bell.is_pending() && !self.has_rx() {
             self.settle();
         }
         n
