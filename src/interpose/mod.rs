@@ -20,6 +20,7 @@ mod ifaces;
 mod libbpf;
 mod members;
 mod memory;
+mod names;
 mod next;
 mod options;
 mod rival;

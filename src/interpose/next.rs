@@ -377,6 +377,11 @@ next! {
         // SAFETY: the program's own string.
         crate::interpose::ifaces::kernel_index(unsafe { CStr::from_ptr(name) })
     };
+    fn if_nameindex() -> *mut libc::if_nameindex = crate::interpose::names::kernel_list();
+    fn if_freenameindex(list: *mut libc::if_nameindex) = {
+        // SAFETY: the program's own list.
+        unsafe { crate::interpose::names::free_list(list) }
+    };
     fn if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char = {
         // SAFETY: the program gives room for IF_NAMESIZE bytes.
         unsafe { crate::interpose::ifaces::kernel_name(index, name) }

@@ -36,6 +36,22 @@ static void names(void)
 	CHECK(if_indextoname(0x7ffffff0, name) == NULL && errno == ENXIO);
 }
 
+/* The list of all interfaces: the kernel's, and those of ours that have a name, once each and with their numbers. */
+static void list(void)
+{
+	struct if_nameindex *all = if_nameindex();
+	int lo = 0, ours = 0;
+
+	CHECK(all);
+	for (struct if_nameindex *i = all; i->if_index != 0 || i->if_name != NULL; i++) {
+		CHECK(i->if_name && if_nametoindex(i->if_name) == i->if_index);
+		lo += !strcmp(i->if_name, "lo");
+		ours += !strcmp(i->if_name, "loop0") || !strcmp(i->if_name, "loop1");
+	}
+	CHECK(lo == 1 && ours == 2);
+	if_freenameindex(all);
+}
+
 static void questions(void)
 {
 	struct ethtool_channels channels = { .cmd = ETHTOOL_GCHANNELS };
@@ -118,6 +134,7 @@ int main(void)
 	alarm(60);
 	fd = socket(AF_INET, SOCK_DGRAM, 0);
 	names();
+	list();
 	questions();
 	programs(libbpf != NULL);
 	return 0;
