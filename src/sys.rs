@@ -3,11 +3,6 @@
 //! Everything here goes through `syscall(2)`, never through libc's wrappers: `poll`, `sendto`, `close`, `mmap`, ... are
 //! names that `crate::interpose` exports, so a call by name from inside the library would come back to us.
 
-#![expect(
-    clippy::cast_possible_truncation,
-    reason = "a system call returns a descriptor, a count of what it was given, or an address: each fits its type"
-)]
-
 mod ipc;
 
 use core::{mem, ptr, ptr::NonNull};
@@ -29,10 +24,22 @@ macro_rules! sys {
     };
 }
 
+/// A descriptor that a system call returned.
+#[expect(clippy::cast_possible_truncation, reason = "the kernel's descriptors are ints")]
+fn number(fd: libc::c_long) -> RawFd {
+    fd as RawFd
+}
+
+/// A count that a system call returned: at most the length that it was given.
+#[expect(clippy::cast_possible_truncation, reason = "a C long is as wide as a pointer, and the count is not negative")]
+fn count(n: libc::c_long) -> usize {
+    n as usize
+}
+
 /// `socket`.
 pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<RawFd> {
     // SAFETY: no pointers.
-    unsafe { sys!(SYS_socket, domain, kind, protocol) }.map(|fd| fd as RawFd)
+    unsafe { sys!(SYS_socket, domain, kind, protocol) }.map(number)
 }
 
 /// `socketpair`.
@@ -72,7 +79,7 @@ pub fn setsockopt<T: Copy>(fd: RawFd, level: i32, name: i32, value: &T) -> Resul
 ///
 /// `T` must be valid for any bit pattern, zero included (integers and `repr(C)` structs of integers).
 pub fn getsockopt<T: Copy>(fd: RawFd, level: i32, name: i32, value: &mut T) -> Result<usize> {
-    // `mem::size_of` of an option struct is a few hundred bytes at the most.
+    #[expect(clippy::cast_possible_truncation, reason = "an option's struct has a few hundred bytes at the most")]
     let mut len = mem::size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to a live, unique reference and the length to ours.
     unsafe { sys!(SYS_getsockopt, fd, level, name, ptr::from_mut(value), &raw mut len) }?;
@@ -83,7 +90,7 @@ pub fn getsockopt<T: Copy>(fd: RawFd, level: i32, name: i32, value: &mut T) -> R
 pub fn send(fd: RawFd, data: &[u8], flags: i32) -> Result<usize> {
     // SAFETY: the kernel reads data.len() bytes of a live slice.
     let n = unsafe { sys!(SYS_sendto, fd, data.as_ptr(), data.len(), flags, ptr::null::<u8>(), 0) }?;
-    Ok(n as usize)
+    Ok(count(n))
 }
 
 /// `recvfrom` without an address.
@@ -91,14 +98,14 @@ pub fn recv(fd: RawFd, data: &mut [u8], flags: i32) -> Result<usize> {
     // SAFETY: the kernel writes at most data.len() bytes to a live, unique slice.
     let n =
         unsafe { sys!(SYS_recvfrom, fd, data.as_mut_ptr(), data.len(), flags, ptr::null::<u8>(), ptr::null::<u8>()) }?;
-    Ok(n as usize)
+    Ok(count(n))
 }
 
 /// `poll`. `None` waits without end.
 pub fn poll(fds: &mut [libc::pollfd], timeout_ms: i32) -> Result<usize> {
     // SAFETY: the kernel reads and writes fds.len() structs of a live, unique slice.
     let n = unsafe { sys!(SYS_poll, fds.as_mut_ptr(), fds.len(), timeout_ms) }?;
-    Ok(n as usize)
+    Ok(count(n))
 }
 
 /// Whether FD_CLOEXEC is set.
@@ -119,7 +126,7 @@ pub fn set_flags(fd: RawFd, cloexec: bool, nonblock: bool) -> Result<()> {
 pub fn memfd(name: &std::ffi::CStr) -> Result<RawFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: a NUL-terminated string.
-    unsafe { sys!(SYS_memfd_create, name.as_ptr(), flags) }.map(|fd| fd as RawFd)
+    unsafe { sys!(SYS_memfd_create, name.as_ptr(), flags) }.map(number)
 }
 
 /// `ftruncate`.
@@ -227,6 +234,7 @@ pub fn identity(fd: RawFd) -> Result<(u64, u64)> {
 }
 
 /// `getpid`, from the kernel: libc's is right too, but this cannot be interposed by the program.
+#[expect(clippy::cast_possible_truncation, reason = "the kernel's process numbers are ints")]
 pub fn getpid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::syscall(libc::SYS_getpid) as u32 }
@@ -235,25 +243,25 @@ pub fn getpid() -> u32 {
 /// `eventfd`, close-on-exec, non-blocking.
 pub fn eventfd() -> Result<RawFd> {
     // SAFETY: no pointers.
-    unsafe { sys!(SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }.map(|fd| fd as RawFd)
+    unsafe { sys!(SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }.map(number)
 }
 
 /// `write`.
 pub fn write(fd: RawFd, data: &[u8]) -> Result<usize> {
     // SAFETY: the kernel reads data.len() bytes of a live slice.
-    unsafe { sys!(SYS_write, fd, data.as_ptr(), data.len()) }.map(|n| n as usize)
+    unsafe { sys!(SYS_write, fd, data.as_ptr(), data.len()) }.map(count)
 }
 
 /// `read`.
 pub fn read(fd: RawFd, data: &mut [u8]) -> Result<usize> {
     // SAFETY: the kernel writes at most data.len() bytes of a live, unique slice.
-    unsafe { sys!(SYS_read, fd, data.as_mut_ptr(), data.len()) }.map(|n| n as usize)
+    unsafe { sys!(SYS_read, fd, data.as_mut_ptr(), data.len()) }.map(count)
 }
 
 /// `epoll_create1`, close-on-exec.
 pub fn epoll() -> Result<RawFd> {
     // SAFETY: no pointers.
-    unsafe { sys!(SYS_epoll_create1, libc::EPOLL_CLOEXEC) }.map(|fd| fd as RawFd)
+    unsafe { sys!(SYS_epoll_create1, libc::EPOLL_CLOEXEC) }.map(number)
 }
 
 /// `epoll_ctl(EPOLL_CTL_ADD)`.
@@ -270,7 +278,7 @@ pub fn epoll_wait(epoll: RawFd, events: &mut [libc::epoll_event], timeout_ms: i3
     let n = unsafe {
         sys!(SYS_epoll_pwait, epoll, events.as_mut_ptr(), events.len(), timeout_ms, ptr::null::<u8>(), 8usize)
     }?;
-    Ok(n as usize)
+    Ok(count(n))
 }
 
 /// The number of a real interface in the current network namespace, by its name.

@@ -3,8 +3,6 @@
 //! Any number of threads deliver at once and none waits for another: places in the RX ring and fill entries are taken in
 //! one compare-and-swap each, the copies run side by side, and publication is in order with helping (`crate::ring`).
 
-#![expect(clippy::cast_possible_truncation, reason = "counts of a batch, at most BATCH + MAX_CHAIN")]
-
 use core::mem::MaybeUninit;
 
 use super::{
@@ -81,6 +79,7 @@ impl RxPort {
 
     /// Frames of one piece that fit in one chunk each. Returns how many of them were delivered.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "counts of a batch, at most BATCH")]
     fn deliver_plain(&self, frames: Frames<'_>) -> usize {
         let mut raw = [0u64; BATCH];
         let mut places = [const { MaybeUninit::<Place>::uninit() }; BATCH];
@@ -118,6 +117,7 @@ impl RxPort {
 
     /// One frame, of any number of pieces, into as many chunks as it takes. False: no room.
     #[cold]
+    #[expect(clippy::cast_possible_truncation, reason = "the caller has seen that MAX_CHAIN chunks are enough")]
     fn deliver_chain(&self, frame: Frames<'_>, total: u64) -> bool {
         let room = self.pool.umem.room();
         let chunks = usize::try_from(total.div_ceil(u64::from(room))).unwrap_or(usize::MAX);

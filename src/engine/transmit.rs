@@ -8,8 +8,6 @@
 //! sent; so does a chain of more than 18 descriptors, without a stop. A frame without a whole Ethernet header or longer
 //! than the device takes completes and the call stops with EBUSY.
 
-#![expect(clippy::cast_possible_truncation, reason = "counts of a batch, at most BATCH + MAX_CHAIN")]
-
 use core::mem::MaybeUninit;
 
 use super::{
@@ -163,6 +161,7 @@ impl Tx {
         result
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "BATCH is 64")]
     fn drain(&self, pool: &Pool, counters: &Send) -> Result<()> {
         add_owned(&counters.kicks, 1);
         let mut left = self.budget.load(Ordering::Relaxed);
@@ -215,6 +214,7 @@ impl Tx {
     }
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "counts of a batch, at most BATCH + MAX_CHAIN")]
     fn batch_with(&self, held: &mut Held, want: u32, pool: &Pool, counters: &Send) -> (u32, End) {
         if held.draining {
             return self.drain_chain(held, want, pool, counters);

@@ -1,10 +1,5 @@
 //! A registered UMEM: its geometry, and the checks of everything that names a place in it.
 
-#![expect(
-    clippy::cast_possible_truncation,
-    reason = "addresses and lengths in the area are those of the process's memory: `Umem::new` has checked that they fit"
-)]
-
 use crate::{
     errno::{Errno, Result},
     sync::{AtomicBool, Ordering},
@@ -45,6 +40,7 @@ pub(super) struct Place {
 
 impl Umem {
     /// Check a registration as the kernel does. EINVAL: alignment, sizes, flags. EFAULT: not mapped or not writable.
+    #[expect(clippy::cast_possible_truncation, reason = "a page has 4096 bytes")]
     pub(super) fn new(reg: UmemReg) -> Result<Umem> {
         let unaligned = reg.flags & XDP_UMEM_UNALIGNED_CHUNK_FLAG != 0;
         let known = XDP_UMEM_UNALIGNED_CHUNK_FLAG | XDP_UMEM_TX_SW_CSUM | XDP_UMEM_TX_METADATA_LEN;
@@ -85,6 +81,10 @@ impl Umem {
 
     /// The memory at an offset that `place` or `piece` has checked.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "addresses of this process: `Umem::new` has checked that they fit"
+    )]
     pub(super) fn at(&self, offset: u64) -> *mut u8 {
         core::ptr::with_exposed_provenance_mut((self.reg.addr + offset) as usize)
     }
@@ -123,6 +123,10 @@ impl Umem {
     }
 
     /// First address of the area and the one behind it.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "addresses of this process: `Umem::new` has checked that they fit"
+    )]
     pub(super) fn range(&self) -> (usize, usize) {
         (self.reg.addr as usize, (self.reg.addr + self.reg.len) as usize)
     }
@@ -169,6 +173,10 @@ impl Rules {
     /// The memory of a TX descriptor; `None`: the kernel calls it invalid. It never spans two chunks in aligned mode,
     /// never leaves the area, and is never empty.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "addresses of this process: `Umem::new` has checked that they fit"
+    )]
     pub(super) fn piece(&self, desc: &Desc) -> Option<*const u8> {
         let len = u64::from(desc.len);
         if len == 0 || desc.options & !XDP_PKT_CONTD != 0 {

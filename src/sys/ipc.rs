@@ -17,12 +17,14 @@ macro_rules! sys {
 }
 
 /// `geteuid`.
+#[expect(clippy::cast_possible_truncation, reason = "a descriptor, a count of what was given, or a size known here")]
 pub fn geteuid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::syscall(libc::SYS_geteuid) as u32 }
 }
 
 /// `openat`, close-on-exec.
+#[expect(clippy::cast_possible_truncation, reason = "a descriptor, a count of what was given, or a size known here")]
 pub fn openat(dir: RawFd, path: &CStr, flags: i32, mode: u32) -> Result<RawFd> {
     // SAFETY: a NUL-terminated string.
     unsafe { sys!(SYS_openat, dir, path.as_ptr(), flags | libc::O_CLOEXEC, mode) }.map(|fd| fd as RawFd)
@@ -65,6 +67,7 @@ pub fn file_system(fd: RawFd) -> Result<libc::__fsword_t> {
     Ok(st.f_type)
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "a descriptor, a count of what was given, or a size known here")]
 fn whole_file() -> libc::flock {
     // SAFETY: a struct of integers: zero is valid, and means the whole file from its start.
     let mut lock: libc::flock = unsafe { mem::zeroed() };
@@ -96,12 +99,14 @@ pub fn seal(fd: RawFd, seals: i32) -> Result<()> {
 }
 
 /// The seals of a file. EINVAL: it cannot have any.
+#[expect(clippy::cast_possible_truncation, reason = "a descriptor, a count of what was given, or a size known here")]
 pub fn seals(fd: RawFd) -> Result<i32> {
     // SAFETY: no pointers.
     unsafe { sys!(SYS_fcntl, fd, libc::F_GET_SEALS) }.map(|seals| seals as i32)
 }
 
 /// A descriptor that becomes readable when the process ends. ESRCH: there is none. ENOSYS: a kernel before 5.3.
+#[expect(clippy::cast_possible_truncation, reason = "a descriptor, a count of what was given, or a size known here")]
 pub fn pidfd(pid: u32) -> Result<RawFd> {
     // SAFETY: no pointers.
     unsafe { sys!(SYS_pidfd_open, pid, 0) }.map(|fd| fd as RawFd)
@@ -114,6 +119,7 @@ pub fn epoll_remove(epoll: RawFd, fd: RawFd) {
 }
 
 /// A socket's address in the file system. ENAMETOOLONG: more than 107 bytes.
+#[expect(clippy::cast_possible_truncation, reason = "a descriptor, a count of what was given, or a size known here")]
 pub fn unix_address(path: &[u8]) -> Result<libc::sockaddr_un> {
     // SAFETY: a struct of integers.
     let mut addr: libc::sockaddr_un = unsafe { mem::zeroed() };
@@ -135,6 +141,7 @@ struct Control([u8; 128]);
 pub const MESSAGE_FDS: usize = 2;
 
 /// `sendmsg` without waiting, with descriptors; without an address on a connected socket.
+#[expect(clippy::cast_possible_truncation, reason = "a descriptor, a count of what was given, or a size known here")]
 pub fn send_message(fd: RawFd, to: Option<&libc::sockaddr_un>, data: &[u8], fds: &[RawFd]) -> Result<()> {
     let mut control = Control([0; 128]);
     let mut iov = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
@@ -184,6 +191,7 @@ pub struct Message {
 }
 
 /// `recvmsg` without waiting.
+#[expect(clippy::cast_possible_truncation, reason = "a descriptor, a count of what was given, or a size known here")]
 pub fn receive_message(fd: RawFd, data: &mut [u8]) -> Result<Message> {
     let mut control = Control([0; 128]);
     let mut iov = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
