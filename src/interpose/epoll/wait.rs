@@ -297,95 +297,41 @@ unsafe extern "C" fn wait_ours(
     if plan.done < 0 { const { Answer::NOT_OURS } } else { Answer { value: plan.value as isize, ours: 1 } }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
-    #[cold]
-    #[inline(never)]
-    unsafe extern "C" fn perhaps(epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
-        cancellation_point();
-        let limit = Timeout::Milliseconds(timeout);
-        // SAFETY: the program's own arguments.
-        let answer = unsafe { wait_ours(epoll, events, room, &limit, NO_MASK) };
-        if answer.ours != 0 {
-            return answer.int();
+/// The forms differ in how they say how long, and in the mask.
+macro_rules! waits {
+    ($(fn $name:ident($epoll:ident, $events:ident, $room:ident $(, $arg:ident: $type:ty)*) = $limit:expr, $mask:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($epoll: c_int, $events: *mut epoll_event, $room: c_int $(, $arg: $type)*) -> c_int {
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C" fn perhaps(
+                $epoll: c_int,
+                $events: *mut epoll_event,
+                $room: c_int
+                $(, $arg: $type)*
+            ) -> c_int {
+                cancellation_point();
+                let limit = $limit;
+                // SAFETY: the program's own arguments.
+                let answer = unsafe { wait_ours($epoll, $events, $room, &limit, $mask) };
+                if answer.ours != 0 {
+                    return answer.int();
+                }
+                // SAFETY: the program's own arguments.
+                unsafe { next::$name($epoll, $events, $room $(, $arg)*) }
+            }
+            if maybe($epoll) {
+                // SAFETY: the program's own arguments.
+                return unsafe { perhaps($epoll, $events, $room $(, $arg)*) };
+            }
+            // SAFETY: the program's own arguments.
+            unsafe { next::$name($epoll, $events, $room $(, $arg)*) }
         }
-        // SAFETY: the program's own arguments.
-        unsafe { next::epoll_wait(epoll, events, room, timeout) }
-    }
-    if maybe(epoll) {
-        // SAFETY: the program's own arguments.
-        return unsafe { perhaps(epoll, events, room, timeout) };
-    }
-    // SAFETY: the program's own arguments.
-    unsafe { next::epoll_wait(epoll, events, room, timeout) }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_pwait(
-    epoll: c_int,
-    events: *mut epoll_event,
-    room: c_int,
-    timeout: c_int,
-    mask: *const sigset_t,
-) -> c_int {
-    #[cold]
-    #[inline(never)]
-    unsafe extern "C" fn perhaps(
-        epoll: c_int,
-        events: *mut epoll_event,
-        room: c_int,
-        timeout: c_int,
-        mask: *const sigset_t,
-    ) -> c_int {
-        cancellation_point();
-        let limit = Timeout::Milliseconds(timeout);
-        // SAFETY: the program's own arguments.
-        let answer = unsafe { wait_ours(epoll, events, room, &limit, mask) };
-        if answer.ours != 0 {
-            return answer.int();
-        }
-        // SAFETY: the program's own arguments.
-        unsafe { next::epoll_pwait(epoll, events, room, timeout, mask) }
-    }
-    if maybe(epoll) {
-        // SAFETY: the program's own arguments.
-        return unsafe { perhaps(epoll, events, room, timeout, mask) };
-    }
-    // SAFETY: the program's own arguments.
-    unsafe { next::epoll_pwait(epoll, events, room, timeout, mask) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_pwait2(
-    epoll: c_int,
-    events: *mut epoll_event,
-    room: c_int,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    #[cold]
-    #[inline(never)]
-    unsafe extern "C" fn perhaps(
-        epoll: c_int,
-        events: *mut epoll_event,
-        room: c_int,
-        timeout: *const timespec,
-        mask: *const sigset_t,
-    ) -> c_int {
-        cancellation_point();
-        let limit = Timeout::Time(timeout);
-        // SAFETY: the program's own arguments.
-        let answer = unsafe { wait_ours(epoll, events, room, &limit, mask) };
-        if answer.ours != 0 {
-            return answer.int();
-        }
-        // SAFETY: the program's own arguments.
-        unsafe { next::epoll_pwait2(epoll, events, room, timeout, mask) }
-    }
-    if maybe(epoll) {
-        // SAFETY: the program's own arguments.
-        return unsafe { perhaps(epoll, events, room, timeout, mask) };
-    }
-    // SAFETY: the program's own arguments.
-    unsafe { next::epoll_pwait2(epoll, events, room, timeout, mask) }
+waits! {
+    fn epoll_wait(epoll, events, room, timeout: c_int) = Timeout::Milliseconds(timeout), NO_MASK;
+    fn epoll_pwait(epoll, events, room, timeout: c_int, mask: *const sigset_t) = Timeout::Milliseconds(timeout), mask;
+    fn epoll_pwait2(epoll, events, room, timeout: *const timespec, mask: *const sigset_t) = Timeout::Time(timeout), mask;
 }
