@@ -139,6 +139,35 @@ fn a_killed_end_is_attached_anew() {
     assert_eq!(dir.files(), Vec::<String>::new());
 }
 
+/// An end is killed at random moments under traffic both ways, thirty times: every frame that arrives is whole, traffic goes on
+/// with the next process, and nothing is left.
+#[test]
+fn an_end_is_killed_at_random_moments() {
+    let dir = Dir::new("random");
+    let mut b = dir.peer();
+    assert_eq!(b.ask("open wire:x/b"), "ok");
+    let mut chance = 12345u32;
+    for round in 0..30u32 {
+        let mut a = dir.peer();
+        assert_eq!(a.ask("open wire:x/a"), "ok");
+        if round % 5 == 4 {
+            assert_eq!(a.ask("fork 1000"), "ok");
+        }
+        assert_eq!(a.ask("send 0 1 60"), "ok");
+        assert_eq!(b.ask_got("sleep 1 5000").n, 1, "round {round}");
+        a.tell("send 0 4000000 300");
+        b.tell("send 0 20000 1000");
+        chance = chance.wrapping_mul(1_103_515_245).wrapping_add(12345);
+        std::thread::sleep(std::time::Duration::from_micros(u64::from(chance >> 16) % 30_000));
+        a.kill();
+        assert_eq!(b.answer(), "ok");
+        // Whole frames only: the peer fails on others.
+        b.ask_got("receive 20");
+    }
+    b.exit();
+    assert_eq!(dir.files(), Vec::<String>::new());
+}
+
 /// Both ends are killed: what they leave is no obstacle, and goes with the next who comes.
 #[test]
 fn what_two_killed_ends_leave_goes_with_the_next() {
@@ -268,4 +297,46 @@ fn a_far_end_that_is_not_to_be_believed_does_no_harm() {
     assert!(told > 0);
     a.exit();
     assert_eq!(dir.files(), Vec::<String>::new());
+}
+
+/// A sender that sleeps for room is woken when the far process makes some, and when it dies; nobody who sleeps on an idle or
+/// a full wire uses the processor.
+#[test]
+fn sleepers_cost_nothing_and_wake_for_room() {
+    let dir = Dir::new("room");
+    let (mut a, mut b) = (dir.peer(), dir.peer());
+    assert_eq!(a.ask("open wire:x/a?full=wait&depth=16"), "ok");
+    assert_eq!(b.ask("open wire:x/b?full=wait&depth=16"), "ok");
+    let cpu = |p: &mut Peer| p.ask("cpu").parse::<u64>().expect("a number");
+    let (cpu_a, cpu_b) = (cpu(&mut a), cpu(&mut b));
+    a.tell("sleep 1 1000");
+    b.tell("sleep 1 1000");
+    assert_eq!((a.answer(), b.answer()), ("0 0 0".to_owned(), "0 0 0".to_owned()));
+    let idle = (cpu(&mut a) - cpu_a, cpu(&mut b) - cpu_b);
+    assert!(idle.0 < 50 && idle.1 < 50, "an idle second cost {idle:?} ms");
+    // More than the ring and the receiver's own rings take.
+    a.tell("wait-send 0 4000 1000");
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let before = cpu(&mut b);
+    assert_eq!(b.ask("receive 300"), "4000 0 3999");
+    assert_eq!(a.answer(), "ok");
+    assert!(before - cpu_b < 200, "a receiver that does not look cost {} ms", before - cpu_b);
+    let full = cpu(&mut a) - cpu_a;
+    assert!(full < 700, "a sender without room cost {full} ms");
+    a.tell("wait-send 0 4000 1000");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    b.kill();
+    assert_eq!(a.answer(), "ok");
+}
+
+/// Single frames there and back, each end asleep, about to sleep or awake by chance: no wake-up is lost.
+#[test]
+fn no_wake_up_is_lost_between_processes() {
+    let dir = Dir::new("pingpong");
+    let (mut a, mut b) = (dir.peer(), dir.peer());
+    assert_eq!(a.ask("open wire:x/a?full=wait"), "ok");
+    assert_eq!(b.ask("open wire:x/b?full=wait"), "ok");
+    b.tell("pong 20000");
+    assert_eq!(a.ask("ping 20000"), "ok");
+    assert_eq!(b.answer(), "ok");
 }

@@ -93,9 +93,10 @@ pub trait Device: fmt::Debug + Send + Sync {
     fn transmit(&self, queue: u32, frames: Frames<'_>) -> Taken;
 
     /// Deliver up to `budget` frames that wait in the device into the port of `queue`; returns how many. Devices whose
-    /// frames come with the sender's own thread have none.
-    fn receive(&self, queue: u32, budget: usize) -> usize {
-        let _ = (queue, budget);
+    /// frames come with the sender's own thread have none. The caller is awake, so the doorbell need not tell of more
+    /// ([`Device::doze`]) unless `others` sleep.
+    fn receive(&self, queue: u32, budget: usize, others: &dyn Fn() -> bool) -> usize {
+        let _ = (queue, budget, others);
         0
     }
 
@@ -116,16 +117,11 @@ pub trait Device: fmt::Debug + Send + Sync {
     fn attend(&self) {}
 
     /// Somebody is about to sleep until frames arrive for `queue`, and calls [`Device::receive`] once more after this: from
-    /// now on the doorbell tells. False: it does not, or frames are there already.
+    /// now on the doorbell tells. False: it does not, or frames are there already. The `others` of a later receive say that
+    /// he sleeps, from before this call on.
     fn doze(&self, queue: u32) -> bool {
         let _ = queue;
         false
-    }
-
-    /// Somebody looks at `queue` by himself: the doorbell need not tell, unless `others` sleep. Whoever sleeps makes that
-    /// true before [`Device::doze`].
-    fn awake(&self, queue: u32, others: &dyn Fn() -> bool) {
-        let _ = (queue, others);
     }
 
     /// Somebody is about to sleep until frames can be sent, and calls [`Device::transmit`] once more after this: from now on

@@ -67,7 +67,7 @@ impl Device for Null {
         Taken { pieces: frames.len() }
     }
 
-    fn receive(&self, queue: u32, budget: usize) -> usize {
+    fn receive(&self, queue: u32, budget: usize, _others: &dyn Fn() -> bool) -> usize {
         let (Some(queue), Some(len)) = (self.queues.get(queue as usize), self.gen_len) else { return 0 };
         queue
             .port

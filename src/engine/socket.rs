@@ -267,6 +267,11 @@ impl Socket {
         if wants_room() && tx.consumed() != before {
             self.send_on();
         }
+        if tx.is_held_back() && bound.pool.device.doze_for_room() {
+            // The doorbell tells from now on, so nobody need try again and again.
+            let _ = self.transmit_turn(bound);
+            return false;
+        }
         tx.is_held_back() || (wants_room() && tx.consumed() != before)
     }
 
@@ -275,9 +280,7 @@ impl Socket {
         let Some(bound) = self.bound.get() else { return 0 };
         let mut n = 0;
         if bound.rx.is_some() && bound.pool.device.is_polled() {
-            let (device, queue) = (&bound.pool.device, bound.pool.queue);
-            device.awake(queue, &|| self.bell.has_waiters());
-            n = device.receive(queue, RX_BUDGET);
+            n = bound.pool.device.receive(bound.pool.queue, RX_BUDGET, &|| self.bell.has_waiters());
         }
         // What is there is readable: no system call to find that out.
         if self.bell.is_pending() && !self.has_rx() {

@@ -9,6 +9,9 @@
 //! | `close` | closes the first socket | `ok` |
 //! | `send FIRST N LEN` | sends frames FIRST.. of LEN bytes; tries again while they are refused | `ok` |
 //! | `burst FIRST N LEN` | as `send`, but leaves what is refused | how many are left |
+//! | `wait-send FIRST N LEN` | as `send`, asleep in poll while there is no room | `ok` |
+//! | `ping N`, `pong N` | single frames there and back, with sleeps of random length; fails if one does not come | `ok` |
+//! | `cpu` | – | milliseconds of processor time that the process has used |
 //! | `receive MS` | takes frames until none came for that long | `N FIRST LAST`: how many, and the numbers of two of them |
 //! | `sleep N MS` | sleeps in poll, and takes frames, until N came | as `receive` |
 //! | `fork MS` | has a child that lives for that long | `ok` |
@@ -114,6 +117,63 @@ impl Station {
         }
     }
 
+    fn poll(&self, events: i16, patience: Duration) -> i16 {
+        let mut fds = [libc::pollfd { fd: self.xsk.socket.fd(), events, revents: 0 }];
+        // The library's own, which is linked into this binary.
+        // SAFETY: one live struct.
+        unsafe { libc::poll(fds.as_mut_ptr(), 1, patience.as_millis() as i32) };
+        fds[0].revents
+    }
+
+    fn wait_send(&mut self, first: u32, n: u32, len: usize) {
+        let mut done = 0;
+        while done < n || self.xsk.tx.waiting() != 0 {
+            assert_ne!(self.poll(libc::POLLOUT, Duration::from_secs(30)), 0, "no room came");
+            done += self.post(first + done, n - done, len);
+            if done == n && self.xsk.tx.waiting() <= RING / 2 {
+                // The last of them are below what POLLOUT tells of.
+                let _ = self.xsk.kick();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+
+    /// Single frames to and fro. Each side sleeps in poll, or spins a little, or sends late, by chance.
+    fn exchange(&mut self, first: bool, n: u32) {
+        let mut chance = std::process::id() | 1;
+        let mut roll = |sides: u32| {
+            chance ^= chance << 13;
+            chance ^= chance >> 17;
+            chance ^= chance << 5;
+            chance % sides
+        };
+        for i in 0..n {
+            if first {
+                self.send(i, 1, 60);
+            }
+            let mut got = Got::default();
+            for _ in 0..roll(400) {
+                if roll(4) == 0 {
+                    let _ = self.xsk.socket.kick_rx(libc::MSG_DONTWAIT);
+                }
+                if self.take(&mut got) != 0 {
+                    break;
+                }
+            }
+            while got.n == 0 {
+                let ready = self.poll(libc::POLLIN, Duration::from_secs(10));
+                assert!(self.take(&mut got) != 0 || ready != 0, "frame {i} did not wake us within ten seconds");
+            }
+            assert_eq!((got.n, got.last), (1, i));
+            if roll(64) == 0 {
+                std::thread::sleep(Duration::from_micros(roll(3000).into()));
+            }
+            if !first {
+                self.send(i, 1, 60);
+            }
+        }
+    }
+
     /// Takes what is there.
     pub(crate) fn take(&mut self, got: &mut Got) -> u32 {
         let mut n = 0;
@@ -176,17 +236,23 @@ impl Station {
         let mut got = Got::default();
         let deadline = Instant::now() + patience;
         while got.n < n {
-            let left = deadline.saturating_duration_since(Instant::now()).as_millis() as i32;
-            if left == 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left < Duration::from_millis(1) {
                 break;
             }
-            let mut fds = [libc::pollfd { fd: self.xsk.socket.fd(), events: libc::POLLIN, revents: 0 }];
-            // SAFETY: one live struct.
-            unsafe { libc::poll(fds.as_mut_ptr(), 1, left) };
+            self.poll(libc::POLLIN, left);
             self.take(&mut got);
         }
         got
     }
+}
+
+/// Processor time of the whole process.
+fn cpu_ms() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: one live struct.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
 const OPEN: &str = "open first";
@@ -323,6 +389,15 @@ pub(crate) fn serve() {
                 let counts: Vec<String> = stations.map(|s| s.count(time(1)).to_string()).collect();
                 counts.join(" ")
             }
+            "wait-send" => {
+                station.as_mut().expect(OPEN).wait_send(count(1), count(2), count(3) as usize);
+                "ok".to_owned()
+            }
+            "ping" | "pong" => {
+                station.as_mut().expect(OPEN).exchange(words[0] == "ping", count(1));
+                "ok".to_owned()
+            }
+            "cpu" => cpu_ms().to_string(),
             "churn" => station.as_mut().expect(OPEN).churn(time(1)).to_string(),
             "vandal" => {
                 vandal(time(1), count(2));

@@ -75,8 +75,10 @@ pub(super) struct Far {
     /// Files of the other end.
     others: Names,
     pub(super) epoll: InternalFd,
-    session: RwLock<Option<Arc<Session>>>,
+    session: RwLock<Option<Session>>,
     control: Mutex<Control>,
+    /// There is a session, for a look without a lock.
+    there: AtomicBool,
     /// A hello could not be sent yet.
     owes: AtomicBool,
 }
@@ -133,6 +135,7 @@ impl Far {
             epoll,
             session: RwLock::new(None),
             control: Mutex::new(control),
+            there: AtomicBool::new(false),
             owes: AtomicBool::new(false),
         })
     }
@@ -189,7 +192,13 @@ impl Far {
     #[inline]
     pub(super) fn with<R>(&self, f: impl FnOnce(&Session) -> R) -> Option<R> {
         let session = self.session.read().ok()?;
-        session.as_deref().map(f)
+        session.as_ref().map(f)
+    }
+
+    /// Whether a far end was ever attached.
+    #[inline]
+    pub(super) fn has_session(&self) -> bool {
+        self.there.load(Ordering::Relaxed)
     }
 
     /// Change who receives on a queue with `change`, and tell the far end.
@@ -346,7 +355,8 @@ impl Far {
         {
             control.watched.push(process);
         }
-        *self.session.write().map_err(|_| Errno::EIO)? = Some(Arc::new(session));
+        *self.session.write().map_err(|_| Errno::EIO)? = Some(session);
+        self.there.store(true, Ordering::Relaxed);
         if answers != offer.generation {
             control.owed = Some(offer.given);
             self.answer(control);
@@ -386,6 +396,7 @@ impl Far {
         if let Ok(mut control) = self.lock() {
             self.detach_watched(&mut control);
             if let Ok(mut session) = self.session.write() {
+                self.there.store(false, Ordering::Relaxed);
                 *session = None;
             }
         }

@@ -21,6 +21,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Wire {
     ends: [CachePadded<RwLock<Option<Arc<Side>>>>; 2],
+    /// Which of them are there, for a look without a lock.
+    there: CachePadded<[AtomicBool; 2]>,
 }
 
 /// The receiving side of an end.
@@ -49,6 +51,20 @@ impl Wire {
     /// What this process has of an end.
     pub(super) fn side(&self, end: End) -> &RwLock<Option<Arc<Side>>> {
         &self.ends[end as usize]
+    }
+
+    /// The end is opened or given back. Returns when nobody delivers to what was there before.
+    pub(super) fn set(&self, end: End, side: Option<Arc<Side>>) -> Result<()> {
+        let mut slot = self.side(end).write().map_err(|_| Errno::EIO)?;
+        self.there[end as usize].store(side.is_some(), Ordering::Relaxed);
+        *slot = side;
+        Ok(())
+    }
+
+    /// Whether it is worth while to look at an end.
+    #[inline]
+    pub(super) fn may_have(&self, end: End) -> bool {
+        self.there[end as usize].load(Ordering::Relaxed)
     }
 
     /// Whether this process has an end.

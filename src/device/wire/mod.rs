@@ -105,7 +105,7 @@ impl WireEnd {
                 "{title}: cannot make its memory and its socket in {path}: {error}; see the limits on files and memory"
             );
         })?;
-        *wire.side(end).write().map_err(|_| Errno::EIO)? = Some(Arc::clone(&own));
+        wire.set(end, Some(Arc::clone(&own)))?;
         drop(opening);
         if !wire.has(end.other()) {
             far.greet()?;
@@ -165,7 +165,8 @@ impl Device for WireEnd {
         if !self.own.is_plugged() {
             return nobody();
         }
-        if let Ok(far) = self.wire.side(self.end.other()).read()
+        if self.wire.may_have(self.end.other())
+            && let Ok(far) = self.wire.side(self.end.other()).read()
             && let Some(side) = &*far
         {
             return if side.is_plugged() { self.pass(side, frames) } else { nobody() };
@@ -180,13 +181,18 @@ impl Device for WireEnd {
         })
     }
 
-    fn receive(&self, queue: u32, budget: usize) -> usize {
+    fn receive(&self, queue: u32, budget: usize, others: &dyn Fn() -> bool) -> usize {
         let Some(slot) = self.own.ports.get(queue as usize) else { return 0 };
-        self.far.with(|session| slot.with(|port| session.receive(queue, budget, port))).flatten().unwrap_or(0)
+        if !self.far.has_session() {
+            return 0;
+        }
+        let receive = |session: &Session| slot.with(|port| session.receive(queue, budget, port, others));
+        self.far.with(receive).flatten().unwrap_or(0)
     }
 
+    /// As long as another process may come.
     fn is_polled(&self) -> bool {
-        !self.wire.has(self.end.other())
+        true
     }
 
     fn doorbell(&self) -> Option<RawFd> {
@@ -201,19 +207,13 @@ impl Device for WireEnd {
         self.far.with(|session| session.doze(queue)).unwrap_or(true) && self.far.is_settled()
     }
 
-    fn awake(&self, queue: u32, others: &dyn Fn() -> bool) {
-        self.far.with(|session| session.awake(queue, others));
-    }
-
     fn doze_for_room(&self) -> bool {
         self.far.with(Session::doze_for_room).is_some()
     }
 
     fn release(&self) {
-        if let Ok(mut slot) = self.wire.side(self.end).write()
-            && slot.as_ref().is_some_and(|side| Arc::ptr_eq(side, &self.own))
-        {
-            *slot = None;
+        let is_own = |side: &Option<Arc<Side>>| side.as_ref().is_some_and(|side| Arc::ptr_eq(side, &self.own));
+        if self.wire.side(self.end).read().is_ok_and(|side| is_own(&side)) && self.wire.set(self.end, None).is_ok() {
             self.far.close();
             if let Ok(mut held) = self.own.held.lock() {
                 *held = None;

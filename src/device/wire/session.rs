@@ -316,9 +316,11 @@ impl Session {
         Put { taken: batch.len(), lost: Lost::of(&batch[n..]) }
     }
 
-    /// Deliver up to `budget` frames and a batch from the ring of one of our queues; returns how many.
-    pub(super) fn receive(&self, queue: u32, budget: usize, port: &dyn Port) -> usize {
+    /// Deliver up to `budget` frames and a batch from the ring of one of our queues; returns how many. Frames need not ring
+    /// from now on, unless `others` sleep.
+    pub(super) fn receive(&self, queue: u32, budget: usize, port: &dyn Port, others: &dyn Fn() -> bool) -> usize {
         let Some(inlet) = self.inlets.get(queue as usize) else { return 0 };
+        inlet.sleeper.retract(self.ours.word(Word::Dozing, queue), others);
         if self.is_faulty() || !inlet.token.take() {
             return 0;
         }
@@ -414,14 +416,6 @@ impl Session {
         let Some(inlet) = self.inlets.get(queue as usize) else { return true };
         inlet.sleeper.announce(self.ours.word(Word::Dozing, queue));
         self.is_faulty() || inlet.ring.queued() == 0
-    }
-
-    /// Somebody is awake: frames need not ring, unless `others` sleep.
-    #[inline]
-    pub(super) fn awake(&self, queue: u32, others: &dyn Fn() -> bool) {
-        if let Some(inlet) = self.inlets.get(queue as usize) {
-            inlet.sleeper.retract(self.ours.word(Word::Dozing, queue), others);
-        }
     }
 
     /// Number of the memory that the far end reads.

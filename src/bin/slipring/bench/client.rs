@@ -41,6 +41,8 @@ type SocketCreate = unsafe extern "C" fn(
 type UmemDelete = unsafe extern "C" fn(*mut c_void) -> c_int;
 type SocketDelete = unsafe extern "C" fn(*mut c_void);
 type SocketFd = unsafe extern "C" fn(*const c_void) -> c_int;
+type RecvFrom = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int, *mut c_void, *mut u32) -> isize;
+type Poll = unsafe extern "C" fn(*mut libc::pollfd, libc::nfds_t, c_int) -> c_int;
 type SendTo = unsafe extern "C" fn(c_int, *const c_void, usize, c_int, *const c_void, u32) -> isize;
 
 /// The functions of the library that the benches call.
@@ -52,6 +54,8 @@ pub(super) struct Api {
     socket_delete: SocketDelete,
     socket_fd: SocketFd,
     sendto: SendTo,
+    recvfrom: RecvFrom,
+    poll: Poll,
 }
 
 impl Api {
@@ -74,6 +78,8 @@ impl Api {
         let socket_delete = symbol(c"xsk_socket__delete")?;
         let socket_fd = symbol(c"xsk_socket__fd")?;
         let sendto = symbol(c"sendto")?;
+        let recvfrom = symbol(c"recvfrom")?;
+        let poll = symbol(c"poll")?;
         // dlsym also looks at what the library depends on: libc's sendto would measure something else.
         if origin(sendto) != origin(umem_create) {
             return Err(format!("{} does not interpose sendto", path.display()));
@@ -91,6 +97,10 @@ impl Api {
             socket_fd: unsafe { std::mem::transmute::<*mut c_void, SocketFd>(socket_fd) },
             // SAFETY: sendto(2), as libc declares it; an address is never passed.
             sendto: unsafe { std::mem::transmute::<*mut c_void, SendTo>(sendto) },
+            // SAFETY: recvfrom(2), as libc declares it; an address is never asked for.
+            recvfrom: unsafe { std::mem::transmute::<*mut c_void, RecvFrom>(recvfrom) },
+            // SAFETY: poll(2), as libc declares it.
+            poll: unsafe { std::mem::transmute::<*mut c_void, Poll>(poll) },
         })
     }
 }
@@ -170,11 +180,11 @@ impl Prod {
 
     /// Write a reserved entry of the TX ring.
     #[inline]
-    fn set_desc(&mut self, at: u32, addr: u64, len: u32) {
+    fn set_desc(&mut self, at: u32, addr: u64, len: u32, options: u32) {
         let r = &*self.0;
         let slot = r.ring.cast::<Desc>().wrapping_add((at & r.mask) as usize);
         // SAFETY: `at & mask` is below the ring's size, and the entry was reserved.
-        unsafe { slot.write(Desc { addr, len, options: 0 }) };
+        unsafe { slot.write(Desc { addr, len, options }) };
     }
 
     /// Write a reserved entry of the fill ring.
@@ -313,8 +323,8 @@ impl Umem {
         n
     }
 
-    /// Receive a batch: look at the first line of each frame, give the chunks back. Returns how many, and adds up what
-    /// was read so that reading cannot be left out.
+    /// Receive a batch: look at the first line of each chunk, give the chunks back. Returns how many frames ended in it, and
+    /// adds up what was read so that reading cannot be left out.
     #[inline]
     pub(super) fn receive(&mut self, rx: &mut Cons, sum: &mut u64) -> u32 {
         let (n, first) = rx.peek(BATCH);
@@ -323,17 +333,19 @@ impl Umem {
         }
         // Every chunk is either with the library or here, so the fill ring has room for those here.
         let Some(fill) = self.fill.reserve(n) else { return 0 };
+        let mut frames = 0;
         for i in 0..n {
             let desc = rx.desc(first.wrapping_add(i));
             let at = usize::try_from(desc.addr).unwrap_or(0) & (self.len - 1) & !7;
             let word = self.area.wrapping_add(at).cast::<u64>();
             // SAFETY: masked into the area, whose length is a power of two; aligned to 8.
             *sum = sum.wrapping_add(unsafe { word.read_volatile() });
+            frames += u32::from(desc.options & uapi::XDP_PKT_CONTD == 0);
             self.fill.set_addr(fill.wrapping_add(i), desc.addr);
         }
         self.fill.submit(n);
         rx.release(n);
-        n
+        frames
     }
 }
 
@@ -366,6 +378,11 @@ unsafe impl Send for Socket {}
 
 impl Socket {
     pub(super) fn new(umem: &Umem, device: &str, receives: bool) -> Result<Socket, String> {
+        Socket::with_flags(umem, device, receives, 0)
+    }
+
+    /// With more bind flags than the usual ones.
+    pub(super) fn with_flags(umem: &Umem, device: &str, receives: bool, flags: u16) -> Result<Socket, String> {
         let api = umem.api;
         let name = CString::new(device).map_err(|e| e.to_string())?;
         let mut this = Socket { api, socket: ptr::null_mut(), fd: -1, rx: Cons::new(), tx: Prod::new() };
@@ -375,7 +392,7 @@ impl Socket {
             tx_size: RING,
             libxdp_flags: 0,
             xdp_flags: 0,
-            bind_flags: uapi::XDP_COPY | uapi::XDP_USE_NEED_WAKEUP,
+            bind_flags: uapi::XDP_COPY | uapi::XDP_USE_NEED_WAKEUP | flags,
         };
         // SAFETY: live pointers of the types that the function wants; a NULL ring is one that is not wanted.
         let code = unsafe {
@@ -397,18 +414,50 @@ impl Socket {
         Ok(this)
     }
 
-    /// Hand a batch of `frame` bytes each over to the TX ring, if there is room for it and chunks are free.
+    /// Hand a batch of `frame` bytes each over to the TX ring, if there is room for it and chunks are free. Frames longer than
+    /// a chunk take several.
     #[inline]
     pub(super) fn send(&mut self, frame: u32, free: &mut Vec<u64>) {
-        if free.len() < BATCH as usize {
-            return;
+        let parts = frame.div_ceil(CHUNK);
+        self.send_some(BATCH / parts, frame, free);
+    }
+
+    /// As [`Socket::send`], `n` frames. Returns whether they were handed over.
+    #[inline]
+    pub(super) fn send_some(&mut self, n: u32, frame: u32, free: &mut Vec<u64>) -> bool {
+        let parts = frame.div_ceil(CHUNK);
+        if free.len() < (n * parts) as usize {
+            return false;
         }
-        let Some(first) = self.tx.reserve(BATCH) else { return };
-        for i in 0..BATCH {
-            let addr = free.pop().expect("at least a batch is free, see above");
-            self.tx.set_desc(first.wrapping_add(i), addr, frame);
+        let Some(mut at) = self.tx.reserve(n * parts) else { return false };
+        for _ in 0..n {
+            let mut left = frame;
+            while left != 0 {
+                let addr = free.pop().expect("enough are free, see above");
+                let len = left.min(CHUNK);
+                left -= len;
+                self.tx.set_desc(at, addr, len, if left == 0 { 0 } else { uapi::XDP_PKT_CONTD });
+                at = at.wrapping_add(1);
+            }
         }
-        self.tx.submit(BATCH);
+        self.tx.submit(n * parts);
+        true
+    }
+
+    /// The system call that receives.
+    #[inline]
+    pub(super) fn kick_receive(&self) {
+        // SAFETY: no buffer and no address are passed.
+        unsafe {
+            (self.api.recvfrom)(self.fd, ptr::null_mut(), 0, libc::MSG_DONTWAIT, ptr::null_mut(), ptr::null_mut())
+        };
+    }
+
+    /// Sleep until there is something to receive, at most a second.
+    pub(super) fn sleep(&self) {
+        let mut entry = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live struct.
+        unsafe { (self.api.poll)(&raw mut entry, 1, 1000) };
     }
 
     /// The system call that transmits. EAGAIN and EBUSY only say that more is left.

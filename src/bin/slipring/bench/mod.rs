@@ -8,6 +8,7 @@ mod client;
 mod create;
 mod direct;
 mod namespace;
+mod pair;
 mod passthrough;
 mod report;
 mod rivals;
@@ -71,7 +72,7 @@ pub(crate) struct Arguments {
 enum Name {
     /// Sending into the device null: the transmit path alone, on one processor.
     Tx,
-    /// From one thread to another over a wire, beside a C program that does the same by hand.
+    /// From one thread to another, and from one process to another, over a wire, beside a C program that does the same by hand.
     Wire,
     /// What an interposed call on a descriptor that is not ours costs.
     Passthrough,

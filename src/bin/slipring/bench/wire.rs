@@ -1,5 +1,5 @@
-//! `bench wire`: one thread sends, another receives, over a lossless wire with both ends in this process; beside it the C
-//! yardstick, in the same round, and the ratio of the two.
+//! `bench wire`: one thread sends, another receives, over a lossless wire with both ends in this process; the same with two
+//! processes (`pair`); beside them the C yardstick, in the same round, and the ratio to it. Then round trips of two processes.
 
 use std::{
     thread,
@@ -11,14 +11,17 @@ use slipring::sync::{AtomicBool, Ordering};
 use super::{
     Setting,
     client::{Api, CHUNK, RING, Socket, Umem},
+    pair::{self, How},
     report::{Measure, Report, Subject, gather},
     state::pin,
     yardstick,
 };
 
-const FRAMES: [u32; 2] = [64, 1500];
+const FRAMES: [u32; 4] = [64, 256, 1500, 9000];
+/// The longest frame that the yardstick and a single chunk take.
+const LONGEST: u32 = CHUNK - 256;
 /// Chunks of each end's UMEM, as in the yardstick.
-const CHUNKS: u32 = 2048;
+pub(super) const CHUNKS: u32 = 2048;
 
 pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), String> {
     let api = Api::load(&setting.library.path)?;
@@ -37,8 +40,10 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Stri
             unit: "Mpps",
         };
         let mut rival = None;
-        if let Some(program) = &yardstick {
+        let mut far_rival = None;
+        if let Some(program) = yardstick.as_ref().filter(|_| frame <= LONGEST) {
             rival = Some(measures.len());
+            far_rival = Some(measures.len() + 1);
             for (copies, variant) in [("1", "C by hand, one copy"), ("2", "C by hand, two copies")] {
                 let (program, processors, time) = (program.clone(), setting.processors, setting.time);
                 measures.push(Measure {
@@ -48,12 +53,27 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Stri
                 });
             }
         }
-        for budget in [32, 64] {
+        for budget in [32, 64].into_iter().filter(|_| frame <= LONGEST) {
             measures.push(Measure {
                 subject: subject(&format!("wire, {budget} a kick")),
                 run: Box::new(move || one_run(api, setting, frame, budget)),
                 rival,
             });
+        }
+        for (how, variant) in [(How::Calls, "two processes"), (How::Looks, "two processes, receiver only looks")] {
+            measures.push(Measure {
+                subject: subject(variant),
+                run: Box::new(move || pair::throughput(api, setting, frame, how)),
+                rival: far_rival,
+            });
+        }
+    }
+    for (how, variant) in [(How::Calls, "round trip, both awake"), (How::Sleeps, "round trip, both sleep")] {
+        for (part, metric) in [(500, "p50"), (990, "p99"), (999, "p99.9")] {
+            let variant = format!("{variant}, {metric}");
+            let subject = Subject { bench: "wire", variant, threads: 2, frame: 60, metric, unit: "us" };
+            let run = Box::new(move || pair::round_trip(api, setting, 60, how, part));
+            measures.push(Measure { subject, run, rival: None });
         }
     }
     gather(setting, report, true, measures)
@@ -103,8 +123,8 @@ fn one_run(api: Api, setting: &Setting<'_>, frame: u32, budget: u32) -> Result<f
     Ok(received as f64 / seconds / 1e6)
 }
 
-fn send(umem: &mut Umem, socket: &mut Socket, frame: u32, time: Duration) {
-    let mut free: Vec<u64> = (0..u64::from(CHUNKS)).map(|i| i * u64::from(CHUNK)).collect();
+pub(super) fn send(umem: &mut Umem, socket: &mut Socket, frame: u32, time: Duration) {
+    let mut free = chunks(0);
     let start = Instant::now();
     while start.elapsed() < time {
         for _ in 0..128 {
@@ -113,4 +133,9 @@ fn send(umem: &mut Umem, socket: &mut Socket, frame: u32, time: Duration) {
             umem.reclaim(&mut free);
         }
     }
+}
+
+/// Addresses of the chunks from a number on.
+pub(super) fn chunks(first: u32) -> Vec<u64> {
+    (first..CHUNKS).map(|i| u64::from(i) * u64::from(CHUNK)).collect()
 }
