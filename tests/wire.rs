@@ -186,7 +186,7 @@ fn what_two_killed_ends_leave_goes_with_the_next() {
 }
 
 /// Frames are spread over the queues of the receiving end by flow, whatever queue and number of queues the sender has; a
-/// flow stays on its queue; all else goes to queue 0, and what is for a queue without a receiver is lost.
+/// flow stays on its queue; what has none keeps the sender's, and what is for a queue without a receiver is lost.
 #[test]
 fn flows_are_spread_over_the_queues_of_the_receiver() {
     let dir = Dir::new("queues");
@@ -205,7 +205,7 @@ fn flows_are_spread_over_the_queues_of_the_receiver() {
     assert!(three.iter().all(|n| *n > 20), "{three:?}");
     assert_eq!(two, three[..2], "the same flows on the same queues, and none in place of the third");
     assert_eq!(a.ask("send 0 30 60"), "ok");
-    assert_eq!(b.ask("all 100"), "30 0 0");
+    assert_eq!(b.ask("all 100"), "0 30 0", "sent on queue 1");
     // And back: two queues, of which nobody receives on the first.
     assert_eq!(b.ask("send 0 30 60"), "ok");
     assert_eq!(b.ask("flows 1000 120"), "ok");
@@ -339,4 +339,44 @@ fn no_wake_up_is_lost_between_processes() {
     b.tell("pong 20000");
     assert_eq!(a.ask("ping 20000"), "ok");
     assert_eq!(b.answer(), "ok");
+}
+
+/// Another user has wires of the same names and does not meet ours, even with our directory in its environment; and ours is not
+/// used once others may enter it.
+#[test]
+fn two_users_do_not_meet() {
+    use std::os::unix::{fs::PermissionsExt, process::CommandExt};
+    const NOBODY: u32 = 65534;
+    let dir = Dir::new("users");
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: becoming another user needs root");
+        return;
+    }
+    let mut a = dir.peer();
+    assert_eq!(a.ask("open wire:x/a"), "ok");
+    let binary = std::env::temp_dir().join(format!("slipring-users-{}", std::process::id()));
+    std::fs::copy(std::env::current_exe().expect("this binary"), &binary).expect("a copy that others may run");
+    let mut command = std::process::Command::new(&binary);
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    let mut other = Peer::start_by(command, &dir.0).expect("a process of another user");
+    for end in ["a", "b"] {
+        assert_eq!(other.ask(&format!("open wire:x/{end}")), "ok", "{}", other.ask("message"));
+        assert_eq!(other.ask("send 0 10 60"), "ok");
+        assert_eq!(a.ask("receive 50"), "0 0 0");
+        assert_eq!(other.ask("close"), "ok");
+    }
+    drop(other);
+    let _ = std::fs::remove_file(&binary);
+    let _ = std::fs::remove_dir(format!("/dev/shm/slipring-{NOBODY}"));
+    a.exit();
+    let ours = dir.0.join("slipring");
+    std::fs::set_permissions(&ours, std::fs::Permissions::from_mode(0o750)).expect("ours");
+    let mut a = dir.peer();
+    assert_eq!(a.ask("open wire:x/a"), "EACCES");
+    let message = a.ask("message");
+    assert!(message.contains("it must belong to user 0 with mode 700"), "{message}");
+    std::fs::remove_dir(&ours).expect("empty");
+    std::os::unix::fs::symlink("/tmp", &ours).expect("a link");
+    assert_ne!(a.ask("open wire:x/a"), "ok", "a link is not followed");
 }

@@ -428,17 +428,21 @@ impl Drop for Peer {
 impl Peer {
     /// The directory of its wires is `dir`.
     pub(crate) fn start(dir: &std::path::Path) -> Peer {
-        let mut child = Command::new(std::env::current_exe().expect("this binary"))
+        Peer::start_by(Command::new(std::env::current_exe().expect("this binary")), dir).expect("a second process")
+    }
+
+    /// As `start`, with a command that runs this binary in its own way.
+    pub(crate) fn start_by(mut command: Command, dir: &std::path::Path) -> std::io::Result<Peer> {
+        let mut child = command
             .args(["--ignored", "--exact", "peer", "--nocapture"])
             .env("WIRES_OF_TEST", "given")
             .env("XDG_RUNTIME_DIR", dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()
-            .expect("a second process");
+            .spawn()?;
         let input = child.stdin.take().expect("piped");
         let output = BufReader::new(child.stdout.take().expect("piped"));
-        Peer { child, input, output }
+        Ok(Peer { child, input, output })
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -119,13 +119,13 @@ fn input(frame: &[u8], out: &mut [u8; INPUT]) -> Option<usize> {
     Some(len)
 }
 
-/// The queue, of `queues`, for the frame that begins with these pieces.
+/// The queue, of `queues`, for the frame that begins with these pieces and was sent on queue `from`.
 #[inline]
-pub(super) fn queue(key: Key, queues: u32, pieces: &[Piece]) -> u32 {
-    if queues == 1 { 0 } else { spread(key, queues, pieces) }
+pub(super) fn queue(key: Key, queues: u32, from: u32, pieces: &[Piece]) -> u32 {
+    if queues == 1 { 0 } else { spread(key, queues, from, pieces) }
 }
 
-fn spread(key: Key, queues: u32, pieces: &[Piece]) -> u32 {
+fn spread(key: Key, queues: u32, from: u32, pieces: &[Piece]) -> u32 {
     // A copy: the program may write to its frame at any time, and the head may be in several pieces.
     let mut head = [0; LOOK];
     let mut len = 0;
@@ -141,7 +141,7 @@ fn spread(key: Key, queues: u32, pieces: &[Piece]) -> u32 {
     let mut bytes = [0; INPUT];
     match input(&head[..len], &mut bytes) {
         Some(n) => (toeplitz(key, &bytes[..n]) & 127) % queues,
-        None => 0,
+        None => from % queues,
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn vlan_tags_are_skipped_and_all_else_goes_to_queue_0() {
+    fn vlan_tags_are_skipped_and_what_has_no_flow_keeps_its_queue() {
         let plain = ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, [5, 6]);
         let mut tagged = plain[..12].to_vec();
         tagged.extend([0x88, 0xa8, 0, 1, 0x81, 0, 0, 2]);
@@ -205,16 +205,17 @@ mod tests {
         let whole = |f: &[u8]| [Piece { data: f.as_ptr(), len: f.len() as u32, more: false }];
         let mut arp = plain.clone();
         arp[13] = 6;
-        assert_eq!(queue(Key::Usual, 7, &whole(&arp)), 0);
-        assert_eq!(queue(Key::Usual, 7, &whole(&plain[..30])), 0, "cut short");
-        let spread: std::collections::BTreeSet<u32> =
-            (0..200).map(|p| queue(Key::Usual, 7, &whole(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, [p, 6])))).collect();
+        assert_eq!(queue(Key::Usual, 7, 9, &whole(&arp)), 2);
+        assert_eq!(queue(Key::Usual, 7, 3, &whole(&plain[..30])), 3, "cut short");
+        let spread: std::collections::BTreeSet<u32> = (0..200)
+            .map(|p| queue(Key::Usual, 7, 0, &whole(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, [p, 6]))))
+            .collect();
         assert_eq!(spread.len(), 7, "every queue gets some flow");
         // In two pieces, of which the first ends inside the addresses.
         let pieces = [
             Piece { data: plain.as_ptr(), len: 28, more: true },
             Piece { data: plain[28..].as_ptr(), len: 32, more: false },
         ];
-        assert_eq!(queue(Key::Usual, 7, &pieces), queue(Key::Usual, 7, &whole(&plain)));
+        assert_eq!(queue(Key::Usual, 7, 0, &pieces), queue(Key::Usual, 7, 0, &whole(&plain)));
     }
 }

@@ -114,16 +114,16 @@ impl WireEnd {
     }
 
     /// To an end in this process: each run of frames for one queue at a time.
-    fn pass(&self, side: &Side, frames: Frames<'_>) -> Taken {
+    fn pass(&self, side: &Side, from: u32, frames: Frames<'_>) -> Taken {
         let queues = u32::try_from(side.ports.len()).expect("at most 64");
         if queues == 1 {
             return pass(frames, &side.ports[0], self.wait, &self.tally);
         }
         let mut at = 0;
         while at < frames.len() {
-            let queue = flow::queue(side.key, queues, &frames[at..]);
+            let queue = flow::queue(side.key, queues, from, &frames[at..]);
             let mut end = at;
-            while end < frames.len() && (end == at || flow::queue(side.key, queues, &frames[end..]) == queue) {
+            while end < frames.len() && (end == at || flow::queue(side.key, queues, from, &frames[end..]) == queue) {
                 end += frames[end..].iter().take_while(|p| p.more).count() + 1;
             }
             let taken = pass(&frames[at..end], &side.ports[queue as usize], self.wait, &self.tally).pieces;
@@ -157,7 +157,7 @@ impl Device for WireEnd {
         self.far.connect(queue, || slot.connect(port).map(|()| somebody))
     }
 
-    fn transmit(&self, _queue: u32, frames: Frames<'_>) -> Taken {
+    fn transmit(&self, queue: u32, frames: Frames<'_>) -> Taken {
         let nobody = || {
             self.tally.dropped(super::count(frames));
             Taken { pieces: frames.len() }
@@ -169,9 +169,9 @@ impl Device for WireEnd {
             && let Ok(far) = self.wire.side(self.end.other()).read()
             && let Some(side) = &*far
         {
-            return if side.is_plugged() { self.pass(side, frames) } else { nobody() };
+            return if side.is_plugged() { self.pass(side, queue, frames) } else { nobody() };
         }
-        self.far.with(|session| session.send(frames, self.wait)).map_or_else(nobody, |(taken, lost)| {
+        self.far.with(|session| session.send(queue, frames, self.wait)).map_or_else(nobody, |(taken, lost)| {
             let (n, bytes) = super::tally(&frames[..taken.pieces]);
             self.tally.sent_some(n - lost.frames, bytes - lost.bytes);
             if lost.frames != 0 {

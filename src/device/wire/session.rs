@@ -217,9 +217,9 @@ impl Session {
         self.theirs.word(Word::Open, queue).load(Ordering::Acquire) != 0
     }
 
-    /// Send whole frames; without `wait` those for which there is no room are lost. Returns the pieces that were taken, and what
+    /// Send whole frames of our queue `from`; without `wait` those for which there is no room are lost. Returns the pieces that were taken, and what
     /// of them was lost.
-    pub(super) fn send(&self, frames: Frames<'_>, wait: bool) -> (Taken, Lost) {
+    pub(super) fn send(&self, from: u32, frames: Frames<'_>, wait: bool) -> (Taken, Lost) {
         let mut list = [Frame { first: 0, pieces: 0, len: 0 }; BATCH];
         let (mut at, mut lost) = (0, Lost::default());
         while at < frames.len() {
@@ -228,7 +228,7 @@ impl Session {
             let put = if self.outlets.len() == 1 {
                 self.put(0, batch, frames, wait)
             } else {
-                self.spread(batch, frames, wait)
+                self.spread(from, batch, frames, wait)
             };
             lost = lost.and(put.lost);
             if let Some(refused) = batch.get(put.taken) {
@@ -240,10 +240,10 @@ impl Session {
     }
 
     /// A batch over several queues.
-    fn spread(&self, batch: &[Frame], pieces: Frames<'_>, wait: bool) -> Put {
+    fn spread(&self, from: u32, batch: &[Frame], pieces: Frames<'_>, wait: bool) -> Put {
         let mut queues = [0u32; BATCH];
         for (queue, frame) in queues.iter_mut().zip(batch) {
-            *queue = flow::queue(self.about.key, self.about.queues, &pieces[frame.first as usize..]);
+            *queue = flow::queue(self.about.key, self.about.queues, from, &pieces[frame.first as usize..]);
         }
         let queues = &queues[..batch.len()];
         let mut all = Put::default();
