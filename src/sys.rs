@@ -233,6 +233,28 @@ pub fn identity(fd: RawFd) -> Result<(u64, u64)> {
     Ok((st.st_dev, st.st_ino))
 }
 
+/// A number that differs between a process and those that it forked, without a system call: an unprivileged program in a
+/// sandbox may have none to spare (`c-tests/sandbox.c`). A child made by a raw `clone` or `vfork` counts as its parent.
+#[cfg(not(loom))]
+pub fn generation() -> u32 {
+    use crate::sync::{AtomicU32, Once, Ordering};
+
+    static FORKS: AtomicU32 = AtomicU32::new(0);
+    static WATCHED: Once = Once::new();
+
+    extern "C" fn in_child() {
+        // The child has one thread.
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    WATCHED.call_once(|| {
+        // SAFETY: the handler is async-signal-safe, and the library is never unloaded. Out of memory: nobody counts, and a
+        // child counts as its parent.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    FORKS.load(Ordering::Relaxed)
+}
+
 /// `getpid`, from the kernel: libc's is right too, but this cannot be interposed by the program.
 #[expect(clippy::cast_possible_truncation, reason = "the kernel's process numbers are ints")]
 pub fn getpid() -> u32 {

@@ -33,7 +33,7 @@ pub(super) struct Shared {
     fd: RawFd,
     pub(super) options: UmemOptions,
     pub(super) reg: UmemReg,
-    /// Who made it.
+    /// Who made it: [`sys::generation`].
     process: u32,
     state: Mutex<State>,
 }
@@ -138,7 +138,7 @@ impl Umem {
             contexts: Vec::new(),
             next_id: 0,
         };
-        let shared = Shared { fd, options, reg, process: sys::getpid(), state: Mutex::new(state) };
+        let shared = Shared { fd, options, reg, process: sys::generation(), state: Mutex::new(state) };
         Ok(NewUmem { umem: Umem(Arc::new(shared)), fill, comp })
     }
 
@@ -176,7 +176,7 @@ impl Shared {
     /// `None`: the caller is the child of a fork, and a thread of its parent held the lock at that time. It does not exist in
     /// the child and may have left anything half done: what the lock protects stays there as it is until the child ends.
     pub(super) fn lock_unless_left(self: &Arc<Self>) -> Option<MutexGuard<'_, State>> {
-        if sys::getpid() == self.process {
+        if sys::generation() == self.process {
             return Some(self.lock());
         }
         match self.state.try_lock() {
