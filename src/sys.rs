@@ -303,6 +303,24 @@ pub fn epoll_wait(epoll: RawFd, events: &mut [libc::epoll_event], timeout_ms: i3
     Ok(count(n))
 }
 
+/// `epoll_wait` for less than a millisecond; for one where the kernel (before 5.11) has no `epoll_pwait2`.
+pub fn epoll_wait_briefly(epoll: RawFd, events: &mut [libc::epoll_event], nanoseconds: u32) -> Result<usize> {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.min(999_999) as _ };
+    let (at, len) = (events.as_mut_ptr(), events.len());
+    // SAFETY: the kernel reads one live struct and writes at most `len` structs of a live, unique slice.
+    let n = unsafe { sys!(SYS_epoll_pwait2, epoll, at, len, &raw const time, ptr::null::<u8>(), 8usize) };
+    match n {
+        Err(Errno::ENOSYS) => epoll_wait(epoll, events, 1),
+        other => other.map(|n| n as usize),
+    }
+}
+
+/// How late the calling thread may be woken, in nanoseconds.
+pub fn set_timer_slack(nanoseconds: u32) {
+    // SAFETY: no pointers.
+    let _ = unsafe { sys!(SYS_prctl, libc::PR_SET_TIMERSLACK, nanoseconds, 0, 0, 0) };
+}
+
 /// The number of a real interface in the current network namespace, by its name.
 pub fn interface_index(name: &std::ffi::CStr) -> Result<u32> {
     let mut request = interface_request(name)?;

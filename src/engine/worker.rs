@@ -23,6 +23,11 @@ use crate::{
 
 /// Time between two looks while something is going on.
 const TICK_MS: i32 = 1;
+/// Time between two looks while frames wait for room that the program is about to make, and for how many looks.
+const BRIEF_NS: u32 = 30_000;
+const BRIEF_LOOKS: u32 = 30;
+/// The longest time between two looks while frames wait for room.
+const BLOCKED_TICK_MS: i32 = 4;
 /// The longest time between two looks while something is only pending.
 const SLOW_TICK_MS: i32 = 64;
 /// How long a close waits for the thread to end.
@@ -71,6 +76,8 @@ impl Descriptors {
 enum Found {
     /// Frames were received: look again at once.
     Work,
+    /// Frames wait in a device, and their receiver has no room.
+    Blocked,
     /// A socket's owner is awake.
     Awake,
     /// All is quiet, but something may have to be taken back or retried.
@@ -78,6 +85,9 @@ enum Found {
     /// Nothing to do until somebody calls.
     Nothing,
 }
+
+/// In place of a time-out in milliseconds: `BRIEF_NS`.
+const BRIEF: i32 = -2;
 
 const EVENT_TOKEN: u64 = u64::MAX;
 
@@ -193,6 +203,8 @@ impl Worker {
         sys::block_signals();
         let mut pause = TICK_MS;
         let mut idle_looks = 0u32;
+        let mut brief_looks = 0u32;
+        sys::set_timer_slack(1000);
         loop {
             let sockets: Vec<Arc<Socket>> = match self.state.lock() {
                 Ok(state) if state.ending => break,
@@ -202,13 +214,25 @@ impl Worker {
             let timeout = match look(&sockets) {
                 Found::Work => {
                     idle_looks = 0;
+                    brief_looks = 0;
                     pause = TICK_MS;
                     0
+                }
+                // A program that looks at its rings makes room within microseconds, and tells nobody.
+                Found::Blocked if brief_looks < BRIEF_LOOKS => {
+                    idle_looks = 0;
+                    brief_looks += 1;
+                    BRIEF
                 }
                 Found::Awake => {
                     idle_looks = 0;
                     pause = TICK_MS;
                     TICK_MS
+                }
+                Found::Blocked => {
+                    let now = pause;
+                    pause = (pause * 2).min(BLOCKED_TICK_MS);
+                    now
                 }
                 Found::Pending => {
                     let now = pause;
@@ -245,7 +269,11 @@ impl Worker {
 
     fn sleep(&self, descriptors: Descriptors, timeout: i32) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-        let n = sys::epoll_wait(descriptors.epoll, &mut events, timeout).unwrap_or(0);
+        let n = match timeout {
+            BRIEF => sys::epoll_wait_briefly(descriptors.epoll, &mut events, BRIEF_NS),
+            _ => sys::epoll_wait(descriptors.epoll, &mut events, timeout),
+        };
+        let n = n.unwrap_or(0);
         let _hold = log::hold();
         for event in &events[..n] {
             let (token, what) = (event.u64, event.events);
@@ -301,10 +329,17 @@ fn look(sockets: &[Arc<Socket>]) -> Found {
             } else if bell.is_pending() {
                 socket.settle();
             }
-            if bell.is_pending() || (polled && !socket.doze()) { Found::Pending } else { Found::Nothing }
+            if polled && !socket.doze() {
+                if ready { Found::Blocked } else { Found::Pending }
+            } else if bell.is_pending() {
+                Found::Pending
+            } else {
+                Found::Nothing
+            }
         };
         found = match (found, one) {
             (Found::Work, _) | (_, Found::Work) => Found::Work,
+            (Found::Blocked, _) | (_, Found::Blocked) => Found::Blocked,
             (Found::Awake, _) | (_, Found::Awake) => Found::Awake,
             (Found::Pending, _) | (_, Found::Pending) => Found::Pending,
             _ => Found::Nothing,
