@@ -12,6 +12,18 @@ pub(crate) fn prefetch(at: *const u8) {
     let _ = at;
 }
 
+/// As [`prefetch`], for a line that is about to be written and may be with another processor.
+#[inline]
+pub(crate) fn prefetch_write(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; nothing is accessed, whatever the address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Copy one frame. Small ones are copied here, in vectors, since a call costs as much as they do.
 ///
 /// # Safety

@@ -13,7 +13,7 @@ use std::os::fd::RawFd;
 
 pub use wire::{EndState, WireState, set_link, wires};
 
-pub(crate) use copy::{copy_frame, prefetch};
+pub(crate) use copy::{copy_frame, prefetch, prefetch_write};
 use crossbeam_utils::CachePadded;
 
 use crate::{

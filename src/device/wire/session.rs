@@ -10,6 +10,7 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "counts of pieces and frames of one turn")]
 
+use core::ptr::NonNull;
 use std::os::fd::RawFd;
 
 use super::{
@@ -19,11 +20,11 @@ use super::{
     records::{self, BATCH, Batch, Frame},
 };
 use crate::{
-    device::CachePadded,
+    device::{CachePadded, prefetch_write},
     engine::InternalFd,
     errno::{Errno, Result},
     ring::{Available, Consumer, Line, RingMemory, Ringer, SharedProducer, Sleeper, Token},
-    sync::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Ordering},
     sys,
     uapi::Mapping,
     warn,
@@ -31,6 +32,9 @@ use crate::{
 
 /// Rounds that a receiver does for others who found the token taken.
 const ROUNDS: u32 = 8;
+
+/// What was read is given back when it is this part of the ring.
+const GIVE_BACK: u32 = 8;
 
 /// What an end tells the other about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,8 @@ pub(super) struct About {
 #[derive(Debug)]
 struct Outlet {
     ring: SharedProducer<Line>,
+    /// The ring's consumer index as it was when there was no room last. The real one is on a line that the far end writes.
+    seen: Arc<CachePadded<AtomicU32>>,
     bytes: Mapping,
     /// For the far receiver, when frames were published.
     ringer: Ringer,
@@ -62,8 +68,10 @@ struct Inlet {
     ring: Consumer<Line>,
     bytes: Mapping,
     token: Token,
-    /// Frames of the first batch that were delivered. Only with the token.
+    /// Frames of the first batch that were delivered. Only written with the token.
     done: AtomicU32,
+    /// Lines that were read and not given back yet. Only written with the token.
+    kept: AtomicU32,
     /// For the far sender, when room was made.
     ringer: Ringer,
     /// Ours who wait for frames.
@@ -137,11 +145,13 @@ impl Session {
     pub(super) fn new(start: Start) -> Result<Session> {
         let Start { name, facts, ours, theirs, about, pid, generation, bell } = start;
         let outlet = |queue: u32| -> Result<_> {
-            let (producer, consumer) = (ours.address(Word::Producer, queue), theirs.address(Word::Consumer, queue));
-            // SAFETY: both memories stay mapped while the session lives; the producer index is ours to write.
-            let ring = unsafe { RingMemory::of_lines(producer, consumer, ours.lines()) };
+            let seen = Arc::new(CachePadded::new(AtomicU32::new(0)));
+            let consumer = NonNull::new(seen.as_ptr()).expect("an address");
+            // SAFETY: our memory stays mapped, and `seen` allocated, while the outlet lives; the producer index is ours.
+            let ring = unsafe { RingMemory::of_lines(ours.address(Word::Producer, queue), consumer, ours.lines()) };
             Ok(CachePadded::new(Outlet {
                 ring: SharedProducer::new(ring, 0)?,
+                seen,
                 bytes: ours.ring(queue)?,
                 ringer: Ringer::new(),
                 sleeper: Sleeper::new(),
@@ -156,6 +166,7 @@ impl Session {
                 bytes: theirs.ring(queue)?,
                 token: Token::new(),
                 done: AtomicU32::new(0),
+                kept: AtomicU32::new(0),
                 ringer: Ringer::new(),
                 sleeper: Sleeper::new(),
             }))
@@ -288,7 +299,13 @@ impl Session {
         let outlet = &self.outlets[queue as usize];
         let mut n = batch.len();
         let mut lines = records::lines(batch);
-        let reserved = outlet.ring.reserve(lines);
+        prefetch_write(outlet.ring.memory().producer().as_ptr().cast());
+        let mut reserved = outlet.ring.reserve(lines);
+        if reserved < lines {
+            outlet.ring.cancel(reserved);
+            self.look_for_room(outlet, queue);
+            reserved = outlet.ring.reserve(lines);
+        }
         if reserved < lines {
             n = records::fitting(batch, reserved);
             lines = if n == 0 { 0 } else { records::lines(&batch[..n]) };
@@ -307,6 +324,8 @@ impl Session {
         // SAFETY: the lines were reserved and claimed by us, and the ring is mapped twice in a row; `split` made the frames.
         unsafe { records::write(to.as_ptr(), &batch[..n], pieces) };
         outlet.ring.finish(claim);
+        // Where the next batch begins: its line is with the far end.
+        prefetch_write(to.as_ptr().wrapping_add((lines * LINE) as usize));
         if outlet.ringer.must_ring(self.theirs.word(Word::Dozing, queue)) {
             self.ring_far();
         }
@@ -314,6 +333,21 @@ impl Session {
             return Put { taken: n, lost: Lost::default() };
         }
         Put { taken: batch.len(), lost: Lost::of(&batch[n..]) }
+    }
+
+    /// Learn how far the far end has read.
+    #[cold]
+    fn look_for_room(&self, outlet: &Outlet, queue: u32) {
+        // A: pairs with the far end's D, and hands on to A in `reserve`.
+        let now = self.theirs.word(Word::Consumer, queue).load(Ordering::Acquire);
+        let mut seen = outlet.seen.load(Ordering::Relaxed);
+        // Forward only: another thread may have learnt something newer.
+        while now.wrapping_sub(seen).cast_signed() > 0 {
+            match outlet.seen.compare_exchange(seen, now, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => seen = other,
+            }
+        }
     }
 
     /// Deliver up to `budget` frames and a batch from the ring of one of our queues; returns how many. Frames need not ring
@@ -343,15 +377,24 @@ impl Session {
         let mut n = 0;
         let mut batch = Batch::new();
         while n < budget {
-            let published = match inlet.ring.available() {
-                Available::Entries(0) => break,
-                Available::Entries(lines) => lines,
-                Available::Broken => {
-                    self.fault("the indices", queue);
-                    break;
-                }
+            let kept = inlet.kept.load(Ordering::Relaxed);
+            let Available::Entries(published) = inlet.ring.available() else {
+                self.fault("the indices", queue);
+                break;
             };
-            let at = (inlet.ring.index() & (self.theirs.lines() - 1)) as usize * LINE as usize;
+            let Some(published) = published.checked_sub(kept) else {
+                self.fault("the indices", queue);
+                break;
+            };
+            if published == 0 {
+                // Nothing else to do: the time to give back the rest. Before anybody sleeps, since he looks once more.
+                if n == 0 && kept != 0 {
+                    self.release(inlet, queue);
+                }
+                break;
+            }
+            let index = inlet.ring.index().wrapping_add(kept);
+            let at = (index & (self.theirs.lines() - 1)) as usize * LINE as usize;
             // SAFETY: within the first half of the doubled mapping.
             let from = unsafe { inlet.bytes.base().add(at) };
             // SAFETY: at most a ring of lines, and the ring is mapped twice in a row.
@@ -373,7 +416,10 @@ impl Session {
                 break;
             }
             inlet.done.store(0, Ordering::Relaxed);
-            self.release(inlet, queue, batch.lines);
+            inlet.kept.store(kept + batch.lines, Ordering::Relaxed);
+            if kept + batch.lines >= self.theirs.lines() / GIVE_BACK {
+                self.release(inlet, queue);
+            }
         }
         if n != 0 {
             self.received.fetch_add(n as u64, Ordering::Relaxed);
@@ -381,10 +427,13 @@ impl Session {
         n
     }
 
-    /// With the token: the far sender may overwrite `lines` lines.
-    #[inline]
-    fn release(&self, inlet: &Inlet, queue: u32, lines: u32) {
-        inlet.ring.release(lines);
+    /// With the token: the far sender may overwrite what was read.
+    ///
+    /// Not after each batch, for that costs a line that goes to and fro. A sender without room still has so much in the ring
+    /// that reading it brings us here, or it is all read, and the next look finds nothing and brings us here.
+    fn release(&self, inlet: &Inlet, queue: u32) {
+        inlet.ring.release(inlet.kept.load(Ordering::Relaxed));
+        inlet.kept.store(0, Ordering::Relaxed);
         if inlet.ringer.must_ring(self.theirs.word(Word::Waiting, queue)) {
             self.ring_far();
         }
@@ -403,7 +452,8 @@ impl Session {
         }
         if let Available::Entries(lines) = inlet.ring.available() {
             inlet.done.store(0, Ordering::Relaxed);
-            self.release(inlet, queue, lines);
+            inlet.kept.store(lines, Ordering::Relaxed);
+            self.release(inlet, queue);
         }
         inlet.token.put_anyway();
         if open {
@@ -415,7 +465,9 @@ impl Session {
     pub(super) fn doze(&self, queue: u32) -> bool {
         let Some(inlet) = self.inlets.get(queue as usize) else { return true };
         inlet.sleeper.announce(self.ours.word(Word::Dozing, queue));
-        self.is_faulty() || inlet.ring.queued() == 0
+        // Whoever reads more meanwhile, or gives back, makes the difference smaller, or looks like more than there is.
+        let queued = inlet.ring.queued();
+        self.is_faulty() || queued <= inlet.kept.load(Ordering::Relaxed)
     }
 
     /// Number of the memory that the far end reads.
