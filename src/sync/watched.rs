@@ -180,6 +180,19 @@ impl<T> RwLock<T> {
     }
 
     /// As the standard library's.
+    pub fn try_read(&self) -> TryLockResult<ReadGuard<'_, T>> {
+        let watch = |guard| {
+            self.written.follow();
+            ReadGuard { read: &self.read, guard }
+        };
+        match self.lock.try_read() {
+            Ok(guard) => Ok(watch(guard)),
+            Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
+            Err(TryLockError::Poisoned(e)) => Err(TryLockError::Poisoned(PoisonError::new(watch(e.into_inner())))),
+        }
+    }
+
+    /// As the standard library's.
     pub fn write(&self) -> LockResult<WriteGuard<'_, T>> {
         map(self.lock.write(), |guard| {
             self.written.follow();

@@ -4,16 +4,13 @@
 //! not touch its parent's list, whose lock may have been held by a thread that it does not have: it gets a new one.
 
 use core::ptr;
-use std::{
-    collections::HashMap,
-    sync::{Once, TryLockError},
-};
+use std::{collections::HashMap, sync::TryLockError};
 
 use super::{CachePadded, PortSlot, directory::Held, flow::Key};
 use crate::{
     config::End,
     errno::{Errno, Result},
-    sync::{Arc, AtomicBool, AtomicPtr, Mutex, MutexGuard, Ordering, RwLock, Weak},
+    sync::{Arc, AtomicBool, AtomicPtr, Mutex, MutexGuard, Once, Ordering, RwLock, Weak},
     sys,
 };
 
