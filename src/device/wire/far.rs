@@ -60,6 +60,8 @@ struct Control {
     owed: Option<InternalFd>,
     serial: u64,
     told_version: bool,
+    /// Process whose hello was last told to be of no use.
+    told_refused: u32,
 }
 
 /// See the module.
@@ -123,6 +125,7 @@ impl Far {
             owed: None,
             serial: 1,
             told_version: false,
+            told_refused: 0,
         };
         Ok(Far {
             name,
@@ -278,7 +281,9 @@ impl Far {
                     return;
                 }
                 let attached = self.attach(control, about, generation, arrival.pid, answers, memory, bell);
-                if let Err(error) = attached {
+                if let Err(error) = attached
+                    && core::mem::replace(&mut control.told_refused, arrival.pid) != arrival.pid
+                {
                     warn!(
                         "{}: cannot attach the far end (process {}): {error}; if it is of the same version of the library, look \
                          for a lack of memory or descriptors",

@@ -37,6 +37,24 @@ pub(super) struct Frame {
     pub(super) len: u32,
 }
 
+/// Fill `list` with the frames from piece `at` on; returns how many, at least one.
+#[inline]
+pub(super) fn split(frames: &[Piece], at: usize, list: &mut [MaybeUninit<Frame>; BATCH]) -> usize {
+    let (mut n, mut first, mut len) = (0, at, 0u32);
+    for (i, piece) in frames.iter().enumerate().skip(at) {
+        len = len.saturating_add(piece.len);
+        if piece.more {
+            continue;
+        }
+        list[n].write(Frame { first: first as u32, pieces: (i + 1 - first) as u32, len });
+        (n, first, len) = (n + 1, i + 1, 0);
+        if n == BATCH {
+            break;
+        }
+    }
+    n
+}
+
 /// Bytes before the first frame of a batch of `n`.
 const fn head(n: u32) -> u32 {
     if n == 1 { WORD } else { WORD + n * WORD }

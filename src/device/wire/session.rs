@@ -10,7 +10,7 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "counts of pieces and frames of one turn")]
 
-use core::ptr::NonNull;
+use core::{mem::MaybeUninit, ptr::NonNull};
 use std::os::fd::RawFd;
 
 use super::{
@@ -231,11 +231,12 @@ impl Session {
     /// Send whole frames of our queue `from`; without `wait` those for which there is no room are lost. Returns the pieces that were taken, and what
     /// of them was lost.
     pub(super) fn send(&self, from: u32, frames: Frames<'_>, wait: bool) -> (Taken, Lost) {
-        let mut list = [Frame { first: 0, pieces: 0, len: 0 }; BATCH];
+        let mut list = [const { MaybeUninit::<Frame>::uninit() }; BATCH];
         let (mut at, mut lost) = (0, Lost::default());
         while at < frames.len() {
-            let n = split(frames, at, &mut list);
-            let batch = &list[..n];
+            let n = records::split(frames, at, &mut list);
+            // SAFETY: `split` wrote the first n; MaybeUninit<Frame> has Frame's layout.
+            let batch = unsafe { core::slice::from_raw_parts(list.as_ptr().cast::<Frame>(), n) };
             let put = if self.outlets.len() == 1 {
                 self.put(0, batch, frames, wait)
             } else {
@@ -481,24 +482,6 @@ impl Session {
             outlet.sleeper.announce(self.ours.word(Word::Waiting, queue));
         }
     }
-}
-
-/// Fill `list` with the frames from piece `at` on; returns how many, at least one.
-#[inline]
-fn split(frames: Frames<'_>, at: usize, list: &mut [Frame; BATCH]) -> usize {
-    let (mut n, mut first, mut len) = (0, at, 0u32);
-    for (i, piece) in frames.iter().enumerate().skip(at) {
-        len = len.saturating_add(piece.len);
-        if piece.more {
-            continue;
-        }
-        list[n] = Frame { first: first as u32, pieces: (i + 1 - first) as u32, len };
-        (n, first, len) = (n + 1, i + 1, 0);
-        if n == BATCH {
-            break;
-        }
-    }
-    n
 }
 
 /// Errors of a far end that is not to be believed are `EPROTO`.
