@@ -618,7 +618,10 @@ impl uapi::Socket for Socket {
         store_text(&page.name, &interface.name);
         store_text(&page.spec, &interface.spec.text);
         page.state.store(1, Ordering::Release);
-        self.bound.set(Bound { pool, rx, tx }).map_err(|_| Errno::EBUSY)
+        self.bound.set(Bound { pool, rx, tx }).map_err(|_| Errno::EBUSY)?;
+        // The thread may have looked before, and seen nothing to wait for.
+        self.runtime.worker.wake();
+        Ok(())
     }
 
     fn statistics(&self) -> Result<Statistics> {
