@@ -289,6 +289,15 @@ impl Socket {
         n
     }
 
+    /// The same on the owner's thread, which has called [`Socket::called`] before.
+    #[inline]
+    fn receive(&self) {
+        self.receive_turn();
+        // That undoes the worker's announcement to the device, also one that it made meanwhile because the owner was held up
+        // and taken for quiet: then it must make another.
+        self.called();
+    }
+
     /// From now on the device's doorbell wakes the worker when frames arrive. False: it does not, or some are there.
     pub(super) fn doze(&self) -> bool {
         let Some(bound) = self.bound.get() else { return true };
@@ -326,7 +335,7 @@ impl Socket {
             if bound.tx.is_some() {
                 let _ = self.transmit_turn(bound);
             }
-            self.receive_turn();
+            self.receive();
         }
         uapi::Socket::readiness(self)
     }
@@ -351,7 +360,7 @@ impl Socket {
         }
         if self.is_polled() {
             self.doze();
-            self.receive_turn();
+            self.receive();
             self.runtime.worker.wake();
         }
     }
@@ -669,7 +678,7 @@ impl uapi::Socket for Socket {
         if flags & libc::MSG_DONTWAIT == 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        self.receive_turn();
+        self.receive();
         Ok(())
     }
 
