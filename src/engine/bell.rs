@@ -63,6 +63,9 @@ pub(super) struct Bell {
     attention: CachePadded<AtomicU32>,
     /// A datagram waits at `near`.
     pending: CachePadded<AtomicU32>,
+    /// Something was published, or may have been, for a quiet owner while a datagram waited: level-triggered waits see that one,
+    /// edge-triggered ones may have seen it long ago, and the worker sends it afresh.
+    owed: AtomicBool,
     /// POLLOUT is withdrawn.
     blocked: AtomicBool,
     /// The owner called since the worker looked last.
@@ -84,6 +87,7 @@ impl Bell {
             far,
             attention: CachePadded::new(AtomicU32::new(QUIET)),
             pending: CachePadded::new(AtomicU32::new(NONE)),
+            owed: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             called: CachePadded::new(AtomicBool::new(false)),
             settling: AtomicBool::new(false),
@@ -107,26 +111,32 @@ impl Bell {
     pub(super) fn ring(&self) {
         // W2: publication before the look at `attention`; pairs with W1 and W3.
         fence(Ordering::SeqCst);
-        if self.attention.load(Ordering::Relaxed) != 0 {
-            self.send();
+        if self.attention.load(Ordering::Relaxed) != 0 && !self.send() && !self.owed.load(Ordering::Relaxed) {
+            // Release: pairs with `take_owed`, so that the publication is seen with it.
+            self.owed.store(true, Ordering::Release);
         }
     }
 
-    /// Make `near` readable.
+    /// Worker: whether something was published since the datagram was sent.
+    pub(super) fn take_owed(&self) -> bool {
+        self.owed.swap(false, Ordering::Acquire)
+    }
+
+    /// Make `near` readable. False: it is already.
     #[cold]
-    pub(super) fn send(&self) {
+    pub(super) fn send(&self) -> bool {
         let before = self.pending.load(Ordering::SeqCst);
         // A number of its own for each, so that the last step is not taken for somebody else's.
         let under_way = (before & !STATE).wrapping_add(STATE + 1) | UNDER_WAY;
-        if before & STATE == NONE
-            && self.pending.compare_exchange(before, under_way, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-        {
+        let free = before & STATE == NONE;
+        if free && self.pending.compare_exchange(before, under_way, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             // The queue is empty, so this cannot block; it fails only when the program has closed its end.
             let _ = sys::send(self.far, &[1], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
             // Unless it was taken back already.
             let there = under_way & !STATE | THERE;
             let _ = self.pending.compare_exchange(under_way, there, Ordering::SeqCst, Ordering::SeqCst);
         }
+        free
     }
 
     /// Whether a datagram waits at `near`, or is on its way there.
@@ -149,7 +159,10 @@ impl Bell {
         if self.called.swap(false, Ordering::Relaxed) {
             return true;
         }
-        self.attention.fetch_or(QUIET, Ordering::SeqCst);
+        if self.attention.fetch_or(QUIET, Ordering::SeqCst) & QUIET == 0 {
+            // Until now nobody rang for him.
+            self.owed.store(true, Ordering::Relaxed);
+        }
         // As W1: the bit before the look at the ring that the worker makes next.
         fence(Ordering::SeqCst);
         false

@@ -312,6 +312,13 @@ impl Socket {
         }
     }
 
+    /// Take the readability back whatever is there to read, so that the next sending makes an edge.
+    pub(super) fn hang_up(&self) {
+        if let Some(fd) = self.checked_number() {
+            self.bell.settle(fd, || false);
+        }
+    }
+
     /// Its last number was closed by a call that we did not see.
     pub(super) fn vanished(&self) {
         table::forget_all(self);

@@ -255,7 +255,9 @@ impl Worker {
                 }
             }
             drop(sockets);
-            self.sleep(descriptors, timeout);
+            if self.sleep(descriptors, timeout) {
+                pause = TICK_MS;
+            }
             self.asleep.store(false, Ordering::SeqCst);
         }
         if let Ok(mut state) = self.state.lock() {
@@ -267,7 +269,8 @@ impl Worker {
         self.ended.notify_all();
     }
 
-    fn sleep(&self, descriptors: Descriptors, timeout: i32) {
+    /// Returns whether it was woken.
+    fn sleep(&self, descriptors: Descriptors, timeout: i32) -> bool {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         let n = match timeout {
             BRIEF => sys::epoll_wait_briefly(descriptors.epoll, &mut events, BRIEF_NS),
@@ -293,6 +296,7 @@ impl Worker {
                 socket.raw_kick();
             }
         }
+        n != 0
     }
 
     fn device(&self, token: u64) -> Option<Arc<dyn Device>> {
@@ -321,10 +325,18 @@ fn look(sockets: &[Arc<Socket>]) -> Found {
         let one = if polled && (!awake || bell.has_waiters()) && socket.receive_turn() != 0 {
             Found::Work
         } else if awake {
+            // He may sleep in a call that we do not see before he is taken for quiet.
+            if bell.is_pending() {
+                socket.settle();
+            }
             Found::Awake
         } else {
             let ready = uapi::Socket::readiness(&**socket) & libc::POLLIN != 0;
             if ready {
+                // One who sleeps for edges needs one for what came after the last.
+                if bell.take_owed() {
+                    socket.hang_up();
+                }
                 bell.send();
             } else if bell.is_pending() {
                 socket.settle();
