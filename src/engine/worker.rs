@@ -30,6 +30,8 @@ const BRIEF_LOOKS: u32 = 30;
 const BLOCKED_TICK_MS: i32 = 4;
 /// The longest time between two looks while something is only pending.
 const SLOW_TICK_MS: i32 = 64;
+/// The thread's turns on a busy processor: the shortest there are.
+const TURN_NS: u64 = 100_000;
 /// How long a close waits for the thread to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -201,6 +203,8 @@ impl Worker {
 
     fn run(&self, descriptors: Descriptors) {
         sys::block_signals();
+        // A program that sleeps in system calls of its own does not sleep until this thread has taken readability back.
+        sys::take_short_turns(TURN_NS);
         let mut pause = TICK_MS;
         let mut idle_looks = 0u32;
         let mut brief_looks = 0u32;
