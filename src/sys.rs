@@ -311,7 +311,7 @@ pub fn epoll_wait_briefly(epoll: RawFd, events: &mut [libc::epoll_event], nanose
     let n = unsafe { sys!(SYS_epoll_pwait2, epoll, at, len, &raw const time, ptr::null::<u8>(), 8usize) };
     match n {
         Err(Errno::ENOSYS) => epoll_wait(epoll, events, 1),
-        other => other.map(|n| n as usize),
+        other => other.map(count),
     }
 }
 
