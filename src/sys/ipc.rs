@@ -67,25 +67,28 @@ pub fn file_system(fd: RawFd) -> Result<libc::__fsword_t> {
     Ok(st.f_type)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a descriptor, a count of what was given, or a size known here")]
-fn whole_file() -> libc::flock {
-    // SAFETY: a struct of integers: zero is valid, and means the whole file from its start.
+/// `len` bytes from `from` on; 0: all.
+#[expect(clippy::cast_possible_truncation, reason = "constants that fit")]
+fn record(from: u8, len: u8) -> libc::flock {
+    // SAFETY: a struct of integers: zero is valid.
     let mut lock: libc::flock = unsafe { mem::zeroed() };
     lock.l_type = libc::F_WRLCK as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = from.into();
+    lock.l_len = len.into();
     lock
 }
 
-/// Take the record lock of a whole file, for this process. EAGAIN or EACCES: another process has it.
-pub fn lock(fd: RawFd) -> Result<()> {
-    let lock = whole_file();
+/// Take the record lock of a file from byte `from` on, for this process. EAGAIN or EACCES: another process has a part of it.
+pub fn lock(fd: RawFd, from: u8) -> Result<()> {
+    let lock = record(from, 0);
     // SAFETY: the kernel reads one live struct.
     unsafe { sys!(SYS_fcntl, fd, libc::F_SETLK, &raw const lock) }.map(drop)
 }
 
-/// Who else has the record lock of a file; the number is 0 for a process that this one cannot see. `None`: nobody.
+/// Who else has the record lock of a file's first byte; the number is 0 for a process that this one cannot see. `None`: nobody.
 pub fn locked_by(fd: RawFd) -> Result<Option<u32>> {
-    let mut lock = whole_file();
+    let mut lock = record(0, 1);
     // SAFETY: the kernel reads and writes one live struct.
     unsafe { sys!(SYS_fcntl, fd, libc::F_GETLK, &raw mut lock) }?;
     let free = i32::from(lock.l_type) == libc::F_UNLCK;

@@ -4,6 +4,9 @@
 //! has forked, and tells its number. `NAME.END.sock` is the end's socket (`post`). Whoever holds the lock owns both names;
 //! they go with an orderly end, and what a killed process leaves goes when somebody gets the lock.
 //!
+//! Who holds an end has the lock of the whole file; who only removes what is left of one, of all bytes but the first: so it is
+//! not taken for the holder by somebody who wants the end at that moment, and waits a little.
+//!
 //! A record lock is given up when its process closes *any* descriptor of the file. So nothing here may be asked about an
 //! end that this process holds: `super::local` knows those.
 
@@ -14,17 +17,24 @@ use std::{
         fd::RawFd,
         unix::ffi::{OsStrExt, OsStringExt},
     },
+    time::Duration,
 };
 
 use crate::{
     config::{End, WIRE_NAME_MAX},
     engine::InternalFd,
     errno::{Errno, Result},
+    sync::thread,
     sys, warn,
 };
 
-/// Tries to get the lock of a file that others remove at the same time.
+/// Tries to get the lock of a file that others remove at the same time, and the pause when one of them is at it.
 const TRIES: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// First byte that is locked by the holder of an end, and by who removes what is left of one.
+const HOLDER: u8 = 0;
+const SWEEPER: u8 = 1;
 
 /// The directory, open.
 #[derive(Debug)]
@@ -128,10 +138,10 @@ impl Directory {
     }
 
     /// Get the lock of an end. `Err(Ok(pid))`: that process has it (0: one that cannot be seen from here).
-    fn try_hold(&self, file: &CStr, create: bool) -> core::result::Result<RawFd, Result<u32>> {
+    fn try_hold(&self, file: &CStr) -> core::result::Result<RawFd, Result<u32>> {
         for _ in 0..TRIES {
-            let fd = self.lock_file(file, create).map_err(Err)?;
-            match sys::lock(fd) {
+            let fd = self.lock_file(file, true).map_err(Err)?;
+            match sys::lock(fd, HOLDER) {
                 // Its last holder may have removed the name between our two calls.
                 Ok(()) if self.is_named(fd, file) => return Ok(fd),
                 Ok(()) => sys::close(fd),
@@ -141,6 +151,7 @@ impl Directory {
                     if let Some(pid) = holder.map_err(Err)? {
                         return Err(Ok(pid));
                     }
+                    thread::sleep(PAUSE);
                 }
                 Err(error) => {
                     sys::close(fd);
@@ -161,11 +172,12 @@ impl Directory {
 
     /// Remove what a killed process has left of an end. Not for an end of this process.
     pub(super) fn sweep(&self, names: &Names) {
-        if let Ok(fd) = self.try_hold(&names.lock, false) {
+        let Ok(fd) = self.lock_file(&names.lock, false) else { return };
+        if sys::lock(fd, SWEEPER).is_ok() && self.is_named(fd, &names.lock) {
             self.remove(&names.socket);
             self.remove(&names.lock);
-            sys::close(fd);
         }
+        sys::close(fd);
     }
 
     /// The wires that have a file here, by name, each once.
@@ -218,7 +230,7 @@ pub(super) struct Held {
 impl Held {
     /// Take an end. `Err(Ok(pid))`: that process has it (0: one that cannot be seen from here). Not for an end of this process.
     pub(super) fn take(directory: Directory, names: Names) -> core::result::Result<Held, Result<u32>> {
-        let lock = InternalFd::new(directory.try_hold(&names.lock, true)?);
+        let lock = InternalFd::new(directory.try_hold(&names.lock)?);
         Ok(Held { directory, names, pid: sys::getpid(), _lock: lock })
     }
 
