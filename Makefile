@@ -96,7 +96,7 @@ build/bin/slipring: $(SOURCES)
 
 build/programs/%: c-tests/programs/%.c $(wildcard c-tests/programs/*.h include/*/*.h) | build/lib/libslipring.so
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 $(CFLAGS) -Iinclude $< -o $@ -Lbuild/lib -lslipring -lpthread -Wl,-rpath,'$$ORIGIN/../lib'
+	$(CC) -std=gnu11 -D_GNU_SOURCE $(CFLAGS) -Iinclude $< -o $@ -Lbuild/lib -lslipring -lpthread -Wl,-rpath,'$$ORIGIN/../lib'
 
 build/bench/%: benches/yardsticks/%.c
 	@mkdir -p $(@D)
@@ -124,8 +124,8 @@ deps:
 test: deps
 	@scripts/test
 
-soak: deps
-	$(CARGO) test --profile tool --test direct_churn -- --ignored --nocapture
+soak: deps build/lib/libslipring.so programs
+	@scripts/soak
 
 test-dispatcher:
 	@scripts/test-dispatcher
