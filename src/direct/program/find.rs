@@ -111,7 +111,22 @@ impl Counter {
     }
 }
 
+/// Why an interface could not be looked at.
+enum Failure {
+    /// A message was written.
+    Told(Errno),
+    /// By a system call, and nothing was written.
+    Call(Errno),
+}
+
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Failure {
+        Failure::Call(error)
+    }
+}
+
 /// Look at an interface. `held`: the lock, where the caller has it already; a dispatcher's programs are read under it.
+/// Failures have left their message.
 pub(super) fn look(ifindex: u32, attached: Attached, held: Option<&Lock>) -> Result<Found> {
     // Only one of the first two can be; a program that runs in the device alone does not concern us.
     let (id, mode) = match attached {
@@ -119,6 +134,19 @@ pub(super) fn look(ifindex: u32, attached: Attached, held: Option<&Lock>) -> Res
         Attached { drv: 0, skb, .. } => (skb, XDP_FLAGS_SKB_MODE),
         Attached { drv, .. } => (drv, XDP_FLAGS_DRV_MODE),
     };
+    look_at(ifindex, id, mode, held).map_err(|failure| match failure {
+        Failure::Told(error) => error,
+        Failure::Call(error) => {
+            let hint =
+                if error == Errno::EPERM { ": it needs CAP_SYS_ADMIN, or CAP_BPF on recent kernels" } else { "" };
+            warn!("cannot look at the XDP program {id} that is on the interface: {error}{hint}");
+            error
+        }
+    })
+}
+
+/// Look at program `id`, which is on the interface in this mode.
+fn look_at(ifindex: u32, id: u32, mode: u32, held: Option<&Lock>) -> core::result::Result<Found, Failure> {
     let Some((fd, info)) = open(id)? else { return Ok(Found::Going) };
     let attached = AttachedProgram { fd, id, mode };
     if info.name == PROGRAM {
@@ -136,19 +164,14 @@ pub(super) fn look(ifindex: u32, attached: Attached, held: Option<&Lock>) -> Res
 fn open(id: u32) -> Result<Option<(OwnedFd, ProgInfo)>> {
     let fd = match bpf::prog_by_id(id) {
         Err(Errno::ENOENT) => return Ok(None),
-        other => other.inspect_err(|e| cannot_look(id, *e))?,
+        other => other?,
     };
-    let info = bpf::prog_info(&fd).inspect_err(|e| cannot_look(id, *e))?;
+    let info = bpf::prog_info(&fd)?;
     Ok(Some((fd, info)))
 }
 
-fn cannot_look(id: u32, error: Errno) {
-    let hint = if error == Errno::EPERM { ": it needs CAP_SYS_ADMIN, or CAP_BPF on recent kernels" } else { "" };
-    warn!("cannot look at the XDP program {id} that is on the interface: {error}{hint}");
-}
-
 /// A program of the right name: check its version and find its maps.
-fn default(attached: AttachedProgram, behind: Option<usize>, info: &ProgInfo) -> Result<Found> {
+fn default(attached: AttachedProgram, behind: Option<usize>, info: &ProgInfo) -> core::result::Result<Found, Failure> {
     let version = match info.btf_id {
         0 => None,
         id => match bpf::btf_data(id) {
@@ -159,14 +182,14 @@ fn default(attached: AttachedProgram, behind: Option<usize>, info: &ProgInfo) ->
     match version {
         None => {
             warn!("the XDP program {} ({PROGRAM}) on the interface has no {VERSION_VARIABLE} in its BTF", info.id);
-            return Err(Errno::ENOENT);
+            return Err(Failure::Told(Errno::ENOENT));
         }
         Some(version) if version > VERSION => {
             warn!(
                 "the default XDP program {} on the interface has version {version}; {VERSION} is the newest known here",
                 info.id
             );
-            return Err(Errno::EOPNOTSUPP);
+            return Err(Failure::Told(Errno::EOPNOTSUPP));
         }
         Some(_) => {}
     }
@@ -186,7 +209,7 @@ fn default(attached: AttachedProgram, behind: Option<usize>, info: &ProgInfo) ->
     }
     let Some((sockets, entries)) = sockets else {
         warn!("the XDP program {} ({PROGRAM}) on the interface has no map {SOCKET_MAP}", info.id);
-        return Err(Errno::ENOENT);
+        return Err(Failure::Told(Errno::ENOENT));
     };
     Ok(Found::Default(Default { attached, program: info.id, behind, sockets, entries, counter }))
 }
@@ -215,7 +238,7 @@ impl Dispatcher {
 }
 
 /// What a program of the dispatcher's name is; `None`: nothing of libxdp's. EOPNOTSUPP: a newer one.
-fn dispatcher(info: &ProgInfo) -> Result<Option<Dispatcher>> {
+fn dispatcher(info: &ProgInfo) -> core::result::Result<Option<Dispatcher>, Failure> {
     let [map_id] = info.map_ids[..] else { return Ok(None) };
     if info.btf_id == 0 {
         return Ok(None);
@@ -241,7 +264,7 @@ fn dispatcher(info: &ProgInfo) -> Result<Option<Dispatcher>> {
             "the XDP dispatcher {} on the interface has version {version}; {DISPATCHER_VERSION} is the newest known here",
             info.id
         );
-        return Err(Errno::EOPNOTSUPP);
+        return Err(Failure::Told(Errno::EOPNOTSUPP));
     }
     Ok(dispatcher)
 }
@@ -252,12 +275,12 @@ fn behind_dispatcher(
     attached: AttachedProgram,
     dispatcher: &Dispatcher,
     held: Option<&Lock>,
-) -> Result<Found> {
+) -> core::result::Result<Found, Failure> {
     let id = attached.id;
     let Some(directory) = dispatcher_directory(ifindex, id) else {
         return Ok(Found::Hidden { id, why: "this process finds no BPF file system".into() });
     };
-    let own = if held.is_none() { Some(Lock::take()?) } else { None };
+    let own = if held.is_none() { Some(Lock::take().map_err(Failure::Told)?) } else { None };
     let mut found = None;
     let mut others = Vec::new();
     let mut hidden = None;

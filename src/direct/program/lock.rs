@@ -61,7 +61,8 @@ static SAID: AtomicBool = AtomicBool::new(false);
 pub(super) struct Lock(Option<OwnedFd>);
 
 impl Lock {
-    /// Wait for the lock. ETIMEDOUT: somebody has held it for ten seconds.
+    /// Wait for the lock. ETIMEDOUT: somebody has held it for ten seconds. EMFILE, ENFILE, ENOMEM: it is there, but no
+    /// descriptor for it can be had.
     ///
     /// Where the directory cannot be made, which is so without root's rights over `/run`, the lock is not there for anybody
     /// of these rights: the caller goes on without it.
@@ -77,10 +78,10 @@ impl Lock {
                 let _ = DirBuilder::new().mode(0o700).create(directory);
                 match open(directory) {
                     Ok(fd) => fd,
-                    Err(error) => return Ok(Lock::without(directory, error)),
+                    Err(error) => return Lock::without(directory, error),
                 }
             }
-            Err(error) => return Ok(Lock::without(directory, error)),
+            Err(error) => return Lock::without(directory, error),
         };
         let end = sys::now_ns() + limit_ns;
         loop {
@@ -97,12 +98,17 @@ impl Lock {
                     );
                     return Err(Errno::ETIMEDOUT);
                 }
-                Err(error) => return Ok(Lock::without(directory, error)),
+                Err(error) => return Lock::without(directory, error),
             }
         }
     }
 
-    fn without(directory: &Path, error: Errno) -> Lock {
+    fn without(directory: &Path, error: Errno) -> Result<Lock> {
+        // Others still have the lock, and would be disturbed.
+        if matches!(error, Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) {
+            warn!("cannot lock {}, as users of the default XDP program must: {error}", directory.display());
+            return Err(error);
+        }
         // Relaxed: only whether the line was written, nothing hangs on it.
         if !SAID.swap(true, Ordering::Relaxed) {
             warn!(
@@ -111,7 +117,7 @@ impl Lock {
                 directory.display()
             );
         }
-        Lock(None)
+        Ok(Lock(None))
     }
 
     /// Which lock it is: device and inode of the directory. `None`: there is no lock.

@@ -96,7 +96,8 @@ impl Program for Reference {
         if queue < self.shared.entries {
             return Ok(());
         }
-        let link = self.shared.netlink.link(self.shared.ifindex)?;
+        let link =
+            self.shared.netlink.link(self.shared.ifindex).inspect_err(|e| cannot_ask(self.shared.ifindex, *e))?;
         if queue >= device_queues(&link) {
             // No such queue: bind is the one to say so.
             return Ok(());
@@ -116,7 +117,11 @@ impl Drop for Reference {
         if self.creator.is_us_or_gone()
             && let Err(error) = self.shared.leave()
         {
-            warn!("cannot give back the default XDP program on interface {}: {error}", self.shared.ifindex);
+            warn!(
+                "cannot give back the default XDP program on interface {}: {error}; if it stays there, the next program that \
+                 uses it takes it off, or see slipring doctor",
+                self.shared.ifindex
+            );
         }
     }
 }
@@ -146,14 +151,14 @@ fn name(link: &Link) -> String {
 /// `registered`: the reference will be given back.
 fn acquire(ifindex: u32, xdp_flags: u32, registered: bool) -> Result<Shared> {
     let mode = mode_of(xdp_flags);
-    let netlink = Netlink::open()?;
+    let netlink = Netlink::open().inspect_err(|e| cannot_ask(ifindex, *e))?;
     let start = sys::now_ns();
     let mut loaded: Option<Loaded> = None;
     let mut at_zero = Since::default();
     let mut unseen = Since::default();
     let mut pause = PAUSES.0;
     loop {
-        let link = netlink.link(ifindex)?;
+        let link = netlink.link(ifindex).inspect_err(|e| cannot_ask(ifindex, *e))?;
         match find::look(ifindex, link.xdp, None)? {
             Found::Nothing => {
                 let entries = device_queues(&link);
@@ -192,10 +197,12 @@ fn acquire(ifindex: u32, xdp_flags: u32, registered: bool) -> Result<Shared> {
                 let Some(counter) = &found.counter else { return Ok(found.into_shared(netlink, ifindex, None)) };
                 let lock = Lock::take()?;
                 // It may have gone, or another have come, before we had the lock.
-                let same = netlink.link(ifindex)?.xdp == link.xdp;
-                let count = if same { counter.read()? } else { 0 };
+                let same = netlink.link(ifindex).inspect_err(|e| cannot_ask(ifindex, *e))?.xdp == link.xdp;
+                let count = if same { counter.read().inspect_err(|e| cannot_count(&link, *e))? } else { 0 };
                 if count > 0 {
-                    let record = found.count_in(counter, count, Register::open(&lock).filter(|_| registered))?;
+                    let record = found
+                        .count_in(counter, count, Register::open(&lock).filter(|_| registered))
+                        .inspect_err(|e| cannot_count(&link, *e))?;
                     drop(lock);
                     return Ok(found.into_shared(netlink, ifindex, record));
                 }
@@ -204,7 +211,9 @@ fn acquire(ifindex: u32, xdp_flags: u32, registered: bool) -> Result<Shared> {
                     at_zero = Since::default();
                 } else if at_zero.lasts(found.attached.id) > STALE_NS {
                     if found.has_company() {
-                        let record = found.count_in(counter, 0, Register::open(&lock).filter(|_| registered))?;
+                        let record = found
+                            .count_in(counter, 0, Register::open(&lock).filter(|_| registered))
+                            .inspect_err(|e| cannot_count(&link, *e))?;
                         drop(lock);
                         return Ok(found.into_shared(netlink, ifindex, record));
                     }
@@ -268,6 +277,14 @@ impl Since {
             }
         }
     }
+}
+
+fn cannot_ask(ifindex: u32, error: Errno) {
+    warn!("cannot ask the kernel (rtnetlink) which XDP program interface {ifindex} runs: {error}");
+}
+
+fn cannot_count(link: &Link, error: Errno) {
+    warn!("{}: cannot count this socket among the users of the default XDP program: {error}", name(link));
 }
 
 fn explain_attach(link: &Link, mode: u32, refused: &Refused) {
