@@ -166,13 +166,13 @@ impl Creator {
     }
 
     /// Whether this process is to look after what was made: it made it, or whoever did is no more. A fork in another
-    /// process namespace cannot tell, and leaves it alone.
+    /// process namespace cannot tell, and leaves it alone. Without /proc, as after a chroot, the number alone tells.
     pub(super) fn is_us_or_gone(self) -> bool {
-        let here = pid_namespace();
-        if here != self.namespace {
-            return false;
+        let same = self.pid == std::process::id();
+        match (pid_namespace(), self.namespace) {
+            (None, _) | (_, None) => same,
+            (here, there) => here == there && (same || !is_alive(self.pid)),
         }
-        self.pid == std::process::id() || !is_alive(self.pid)
     }
 }
 

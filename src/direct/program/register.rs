@@ -152,27 +152,27 @@ impl Register<'_> {
     /// The reference is counted.
     pub(super) fn confirm(&self, record: &mut Record) {
         let Some(sure) = record.name.strip_suffix(UNSURE).map(str::to_owned) else { return };
-        if self.rename(&record.name, &sure) {
+        if self.rename(&record.name, &sure).is_ok() {
             record.name = sure;
         }
     }
 
     /// The reference is about to be taken out of the counter. False: the record is gone, for a fork of this process has
-    /// done so already.
+    /// done so already. One that cannot be renamed, since `/run` is read-only by now, stays as it is.
     pub(super) fn doubt(&self, record: &mut Record) -> bool {
         let unsure = format!("{}{UNSURE}", record.name.trim_end_matches(UNSURE));
-        let done = self.rename(&record.name, &unsure);
-        if done {
+        let renamed = self.rename(&record.name, &unsure);
+        if renamed.is_ok() {
             record.name = unsure;
         }
-        done
+        renamed != Err(Errno::ENOENT)
     }
 
     /// As [`Register::doubt`], for records whose processes have died.
     pub(super) fn doubt_all(&self, names: &mut [String]) {
         for name in names {
             let unsure = format!("{name}{UNSURE}");
-            if self.rename(name, &unsure) {
+            if self.rename(name, &unsure).is_ok() {
                 *name = unsure;
             }
         }
@@ -227,9 +227,9 @@ impl Register<'_> {
         self.strike(&[old.dead, old.unsure].concat());
     }
 
-    fn rename(&self, from: &str, to: &str) -> bool {
-        let (Some(directory), Ok(from), Ok(to)) = (&self.directory, c_name(from), c_name(to)) else { return false };
-        calls::rename_at(directory.raw(), &from, &to).is_ok()
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let directory = self.directory.as_ref().ok_or(Errno::ENOENT)?;
+        calls::rename_at(directory.raw(), &c_name(from)?, &c_name(to)?)
     }
 }
 
