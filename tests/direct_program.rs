@@ -254,15 +254,15 @@ fn a_child_whose_parent_is_gone_cleans_up() {
 
 #[test]
 fn after_a_crash_the_next_one_joins_the_stale_program() {
-    let Some(_world) = World::with_veth(1) else { return };
+    let Some(_world) = World::with_veth(2) else { return };
     let peer = Peer::new("vb");
+    // On another queue than the next one: its own is busy for some time more.
     let crashed = in_child(|| {
         let umem = TestUmem::new();
-        i32::from(TestSocket::new(&umem, "va", 0, PROGRAM).is_err())
+        i32::from(TestSocket::new(&umem, "va", 1, PROGRAM).is_err())
     });
     assert_eq!(crashed, 0);
     assert!(xdp_on("va").is_some());
-    thread::sleep(Duration::from_millis(100));
     let mut umem = TestUmem::new();
     umem.fill(0, 32);
     let mut socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
@@ -317,9 +317,8 @@ fn c41_the_program_serves_several_queues_until_the_last_is_closed() {
 
 #[test]
 fn libxdp_joins_our_program_and_we_join_its() {
-    let Some(_world) = World::with_veth(2) else { return };
+    let Some(world) = World::new() else { return };
     let Some(binary) = LibxdpUser::available() else { return };
-    let peer = Peer::new("vb");
     for (ours_first, ours_leaves_first, our_queue) in [
         (true, true, 0),
         (true, false, 0),
@@ -331,6 +330,10 @@ fn libxdp_joins_our_program_and_we_join_its() {
         (false, false, 1),
     ] {
         let case = format!("ours first {ours_first}, leaves first {ours_leaves_first}, on queue {our_queue}");
+        // Anew each time: a queue that another process has left is busy for some time more, and a create waits only for
+        // those of its own process.
+        world.veth(2);
+        let peer = Peer::new("vb");
         let mut umem = TestUmem::new();
         umem.fill(0, 32);
         let mut libxdp = LibxdpUser::start(&binary, "va", 1 - our_queue, 0);
@@ -367,13 +370,14 @@ fn libxdp_joins_our_program_and_we_join_its() {
         }
         assert_eq!(xdp_on("va"), None, "{case}");
         assert_eq!(umem.delete(), 0);
+        ip("link del va");
     }
     assert_eq!(messages(), "");
 }
 
 #[test]
 fn a_counter_that_libxdp_left_at_zero_does_not_block_the_interface() {
-    let Some(_world) = World::with_veth(2) else { return };
+    let Some(_world) = World::with_veth(3) else { return };
     let Some(binary) = LibxdpUser::available() else { return };
     // D5 in libxdp: the last to leave asks for another mode than the one attached, and leaves the program with 0.
     let mut native = LibxdpUser::start(&binary, "va", 0, DRV);
@@ -387,7 +391,8 @@ fn a_counter_that_libxdp_left_at_zero_does_not_block_the_interface() {
         return;
     };
     let umem = TestUmem::new();
-    let socket = TestSocket::new(&umem, "va", 0, PROGRAM).unwrap();
+    // Not on a queue that libxdp's users have just left, which is busy for some time more.
+    let socket = TestSocket::new(&umem, "va", 2, PROGRAM).unwrap();
     assert_ne!(xdp_on("va").unwrap().0, stale);
     socket.delete();
     assert_eq!(xdp_on("va"), None);
