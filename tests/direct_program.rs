@@ -272,6 +272,47 @@ fn after_a_crash_the_next_one_joins_the_stale_program() {
     assert_eq!(umem.delete(), 0);
 }
 
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// Make a socket and delete it.
+fn come_and_go() {
+    let umem = TestUmem::new();
+    TestSocket::new(&umem, "va", 0, PROGRAM).unwrap().delete();
+    assert_eq!(umem.delete(), 0);
+}
+
+/// Ends when it is cancelled. Nothing that wants to be dropped lives here, so unwinding may pass.
+extern "C-unwind" fn come_and_go_until_cancelled(_: *mut libc::c_void) -> *mut libc::c_void {
+    loop {
+        come_and_go();
+        unsafe { pthread_testcancel() };
+    }
+}
+
+/// Acted upon inside a call, the request would end the process and leave locks and descriptors behind.
+#[test]
+fn a_cancelled_thread_ends_its_call_first() {
+    type Start = extern "C" fn(*mut libc::c_void) -> *mut libc::c_void;
+    let Some(_world) = World::with_veth(1) else { return };
+    let status = in_child(|| {
+        let before = fds();
+        for round in 0..50 {
+            let mut thread = 0;
+            // The C library's declaration has no unwinding, which cancelling is.
+            let start: Start = unsafe { std::mem::transmute(come_and_go_until_cancelled as *const ()) };
+            assert_eq!(unsafe { libc::pthread_create(&mut thread, ptr::null(), start, ptr::null_mut()) }, 0);
+            thread::sleep(Duration::from_micros(300 * round));
+            assert_eq!(unsafe { libc::pthread_cancel(thread) }, 0);
+            assert_eq!(unsafe { libc::pthread_join(thread, ptr::null_mut()) }, 0);
+        }
+        assert_eq!(fds(), before);
+        0
+    });
+    assert_eq!((status, xdp_on("va")), (0, None));
+}
+
 #[test]
 fn c30_frames_of_several_buffers_pass_the_program() {
     let Some(_world) = World::with_veth(1) else { return };

@@ -73,9 +73,19 @@ impl Return for () {
 /// value that the type has for it. What there is to say is said when the body has let go of its locks. A success leaves
 /// `errno` as the program had it.
 ///
+/// A request to cancel the thread waits until the body is through: acted upon inside, at one of the waits or file accesses of
+/// the body, it would unwind through Rust, which ends the process, and leave locks and descriptors behind.
+///
 /// `name` is the function's C name, for the message that a panic leaves.
 #[inline]
 pub fn guard<R: Return>(name: &str, body: impl FnOnce() -> Result<R::Value>) -> R {
+    let _uncancelled = Uncancelled::begin();
+    guard_short(name, body)
+}
+
+/// [`guard`] for bodies that neither wait nor make a system call, and that programs may call for each packet.
+#[inline]
+pub fn guard_short<R: Return>(name: &str, body: impl FnOnce() -> Result<R::Value>) -> R {
     let before = SavedErrno::save();
     let hold = log::hold();
     let result = catch_unwind(AssertUnwindSafe(body));
@@ -94,6 +104,32 @@ pub fn guard<R: Return>(name: &str, body: impl FnOnce() -> Result<R::Value>) -> 
             Errno::EIO.set();
             R::failure(Errno::EIO)
         }
+    }
+}
+
+/// While it lives, this thread is not cancelled.
+struct Uncancelled {
+    before: c_int,
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+impl Uncancelled {
+    fn begin() -> Uncancelled {
+        const PTHREAD_CANCEL_DISABLE: c_int = 1;
+        let mut before = 0;
+        // SAFETY: writes one int.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+        Uncancelled { before }
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: NULL for the state that is left is allowed.
+        unsafe { pthread_setcancelstate(self.before, core::ptr::null_mut()) };
     }
 }
 

@@ -9,7 +9,7 @@ use core::{
 };
 
 use super::{
-    guard,
+    guard, guard_short,
     types::{
         __u32, __u64, xsk_ring_cons, xsk_ring_prod, xsk_socket, xsk_socket_config, xsk_socket_opts, xsk_umem,
         xsk_umem_config, xsk_umem_opts,
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn xsk_umem__delete(umem: *mut xsk_umem) -> c_int {
 /// `umem` is NULL or a living UMEM of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xsk_umem__fd(umem: *const xsk_umem) -> c_int {
-    guard("xsk_umem__fd", || {
+    guard_short("xsk_umem__fd", || {
         // SAFETY: NULL or valid, by the caller.
         unsafe { umem.as_ref() }.map(|umem| umem.0.fd()).ok_or(Errno::EINVAL)
     })
@@ -242,7 +242,7 @@ pub unsafe extern "C" fn xsk_socket__delete(xsk: *mut xsk_socket) {
 /// `xsk` is NULL or a living socket of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xsk_socket__fd(xsk: *const xsk_socket) -> c_int {
-    guard("xsk_socket__fd", || {
+    guard_short("xsk_socket__fd", || {
         // SAFETY: NULL or valid, by the caller.
         unsafe { xsk.as_ref() }.map(|xsk| xsk.0.fd()).ok_or(Errno::EINVAL)
     })
