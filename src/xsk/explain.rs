@@ -40,7 +40,7 @@ pub(super) fn umem(reg: &UmemReg, given_fd: Option<i32>, error: Errno) {
     match (error, given_fd) {
         (Errno::EINVAL, _) => match umem_rule(reg) {
             Some(rule) => warn!("xsk_umem__create: {rule}"),
-            None => warn!("xsk_umem__create: {error}: the kernel refuses the UMEM {reg:?}"),
+            None => warn!("xsk_umem__create: {error}: the kernel refuses {}", described(reg)),
         },
         (Errno::ENOBUFS, _) => warn!("xsk_umem__create: {error}: {}", memlock(reg.len)),
         (Errno::EFAULT, _) => {
@@ -52,8 +52,17 @@ pub(super) fn umem(reg: &UmemReg, given_fd: Option<i32>, error: Errno) {
         (Errno::EBUSY, Some(fd)) => {
             warn!("xsk_umem__create_with_fd: {error}: descriptor {fd} has a UMEM already");
         }
-        _ => warn!("xsk_umem__create: {error} for the UMEM {reg:?}"),
+        _ => warn!("xsk_umem__create: {error} for {}", described(reg)),
     }
+}
+
+/// A UMEM in the words of the call that asked for it.
+fn described(reg: &UmemReg) -> String {
+    let UmemReg { addr, len, chunk_size, headroom, flags, tx_metadata_len } = *reg;
+    format!(
+        "umem_area {addr:#x}, size {len}, frame_size {chunk_size}, frame_headroom {headroom}, flags {flags:#x}, \
+         tx_metadata_len {tx_metadata_len}"
+    )
 }
 
 /// The rule that a UMEM breaks, if it is a known one.
