@@ -58,7 +58,7 @@ fn frames_cross_between_processes() {
         let first = round * 100_000;
         for (from, to) in [(true, false), (false, true)] {
             let (from, to) = if from && !to { (&mut a, &mut b) } else { (&mut b, &mut a) };
-            to.tell("receive 300");
+            to.tell("receive 300 3000");
             assert_eq!(from.ask(&format!("send {first} 3000 {len}")), "ok");
             let answer = to.answer();
             assert_eq!(answer, format!("3000 {first} {}", first + 2999), "{len} bytes");
@@ -117,7 +117,7 @@ fn a_killed_end_is_attached_anew() {
         assert_eq!(a.ask("open wire:x/a?full=wait"), "ok");
         let first = round * 10_000;
         assert_eq!(b.ask(&format!("send {first} 300 1000")), "ok");
-        assert_eq!(a.ask("receive 100"), format!("300 {first} {}", first + 299));
+        assert_eq!(a.ask("receive 100 300"), format!("300 {first} {}", first + 299));
         assert_eq!(a.ask(&format!("send {first} 200 60")), "ok");
         if round % 2 == 1 {
             assert_eq!(a.ask("fork 3000"), "ok");
@@ -133,7 +133,7 @@ fn a_killed_end_is_attached_anew() {
             a.kill();
             assert_eq!(b.answer(), "ok");
         }
-        assert_eq!(b.ask_got("receive 50").n, 200);
+        assert_eq!(b.ask_got("receive 50 200").n, 200);
     }
     b.exit();
     assert_eq!(dir.files(), Vec::<String>::new());
@@ -234,7 +234,7 @@ fn the_command_line_shows_wires_and_pulls_cables() {
     assert_eq!(a.ask("open wire:x/a?mtu=2000"), "ok");
     assert_eq!(b.ask("open wire:x/b?queues=2"), "ok");
     assert_eq!(a.ask("send 0 10 60"), "ok");
-    assert_eq!(b.ask("receive 100"), "10 0 9");
+    assert_eq!(b.ask("receive 100 10"), "10 0 9");
     let (shown, _, code) = slipring(&dir, &["wires", "--json"]);
     assert_eq!(code, Some(0));
     let end = |name: &str, pid: u32, rest: &str| format!("{{\"end\":\"{name}\",\"pid\":{pid},{rest}}}");
@@ -258,7 +258,7 @@ fn the_command_line_shows_wires_and_pulls_cables() {
     assert!(slipring(&dir, &["wires"]).0.contains(" down "));
     assert_eq!(slipring(&dir, &["link", "wire:x/b", "up"]).2, Some(0));
     assert_eq!(a.ask("send 200 10 60"), "ok");
-    assert_eq!(b.ask("receive 100"), "10 200 209");
+    assert_eq!(b.ask("receive 100 10"), "10 200 209");
     let (_, why, code) = slipring(&dir, &["link", "wire:y/b", "up"]);
     assert!(code == Some(1) && why.contains("no process of this user has that end open"), "{why}");
     a.kill();
@@ -318,7 +318,7 @@ fn sleepers_cost_nothing_and_wake_for_room() {
     a.tell("wait-send 0 4000 1000");
     std::thread::sleep(std::time::Duration::from_millis(1500));
     let before = cpu(&mut b);
-    assert_eq!(b.ask("receive 300"), "4000 0 3999");
+    assert_eq!(b.ask("receive 300 4000"), "4000 0 3999");
     assert_eq!(a.answer(), "ok");
     assert!(before - cpu_b < 200, "a receiver that does not look cost {} ms", before - cpu_b);
     let full = cpu(&mut a) - cpu_a;

@@ -12,7 +12,7 @@
 //! | `wait-send FIRST N LEN` | as `send`, asleep in poll while there is no room | `ok` |
 //! | `ping N`, `pong N` | single frames there and back, with sleeps of random length; fails if one does not come | `ok` |
 //! | `cpu` | – | milliseconds of processor time that the process has used |
-//! | `receive MS` | takes frames until none came for that long | `N FIRST LAST`: how many, and the numbers of two of them |
+//! | `receive MS [N]` | takes frames until none came for that long, or, however long it takes, N | `N FIRST LAST`: how many, and the numbers of two of them |
 //! | `sleep N MS` | sleeps in poll, and takes frames, until N came | as `receive` |
 //! | `fork MS` | has a child that lives for that long | `ok` |
 //! | `churn MS` | sends and takes frames for that long, whatever they are | how many came |
@@ -190,10 +190,11 @@ impl Station {
         n
     }
 
-    pub(crate) fn receive(&mut self, quiet: Duration) -> Got {
+    pub(crate) fn receive(&mut self, quiet: Duration, n: u32) -> Got {
         let mut got = Got::default();
         let mut since = Instant::now();
-        while since.elapsed() < quiet {
+        let quiet = if n == 0 { quiet } else { Duration::from_secs(30) };
+        while since.elapsed() < quiet && (n == 0 || got.n < n) {
             let _ = self.xsk.socket.kick_rx(libc::MSG_DONTWAIT);
             if self.take(&mut got) != 0 {
                 since = Instant::now();
@@ -356,7 +357,7 @@ pub(crate) fn serve() {
                 }
                 station.xsk.tx.waiting().to_string()
             }
-            "receive" => told(station.as_mut().expect(OPEN).receive(time(1))),
+            "receive" => told(station.as_mut().expect(OPEN).receive(time(1), count(2))),
             "sleep" => told(station.as_mut().expect(OPEN).sleep(count(1), time(2))),
             "fork" => {
                 // SAFETY: the child calls nothing but usleep and _exit.
