@@ -672,6 +672,10 @@ impl uapi::Socket for Socket {
         if flags & libc::MSG_DONTWAIT == 0 {
             return Err(Errno::EOPNOTSUPP);
         }
+        // Its owner may be about to sleep in a call that we do not see, which would end at once.
+        if self.bell.is_pending() && !self.has_rx() {
+            self.settle();
+        }
         self.transmit_turn(bound)
     }
 
