@@ -6,7 +6,7 @@ mod common;
 #[path = "common/peer.rs"]
 mod peer;
 
-use std::path::PathBuf;
+use std::{os::fd::AsRawFd, path::PathBuf};
 
 use peer::{Got, Peer};
 
@@ -182,6 +182,33 @@ fn what_two_killed_ends_leave_goes_with_the_next() {
     assert_eq!(next.ask("open wire:x/b"), "ok");
     assert_eq!(dir.files().len(), 2, "its own");
     next.exit();
+    assert_eq!(dir.files(), Vec::<String>::new());
+}
+
+/// Somebody clears up after a killed process at the very moment when its end is opened anew: he is waited for, and not taken
+/// for one who holds the end.
+#[test]
+fn who_clears_up_is_not_taken_for_the_holder() {
+    let dir = Dir::new("sweeper");
+    let mut a = dir.peer();
+    assert_eq!(a.ask("open wire:x/a"), "ok");
+    assert_eq!(a.ask("close"), "ok");
+    let path = dir.0.join("slipring/x.a.lock");
+    let left = std::fs::File::create(&path).expect("what a killed process leaves");
+    // SAFETY: a struct of integers: zero is valid.
+    let mut all_but_the_first: libc::flock = unsafe { std::mem::zeroed() };
+    all_but_the_first.l_type = libc::F_WRLCK as libc::c_short;
+    all_but_the_first.l_start = 1;
+    // SAFETY: the kernel reads one live struct.
+    let locked = unsafe { libc::fcntl(left.as_raw_fd(), libc::F_SETLK, &raw const all_but_the_first) };
+    assert_eq!(locked, 0);
+    a.tell("open wire:x/a");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::fs::remove_file(&path).expect("cleared up");
+    drop(left);
+    assert_eq!(a.answer(), "ok");
+    assert_eq!(a.ask("send 0 10 60"), "ok");
+    a.exit();
     assert_eq!(dir.files(), Vec::<String>::new());
 }
 
