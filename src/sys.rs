@@ -378,9 +378,10 @@ pub fn interface_ioctl(number: libc::c_ulong, request: &mut libc::ifreq) -> Resu
     ret.map(drop)
 }
 
-/// Block every signal in the calling thread; a helper thread must not run the program's handlers.
+/// Block every signal in the calling thread; a helper thread must not run the program's handlers. Not 32 and 33: by these the C
+/// library changes the user of all threads (`setuid` waits for each of them) and cancels threads.
 pub fn block_signals() {
-    let mask = u64::MAX;
+    let mask = !(1u64 << (32 - 1) | 1 << (33 - 1));
     // SAFETY: the kernel reads eight bytes; SIGKILL and SIGSTOP stay as they are.
     let _ = unsafe { sys!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, ptr::null::<u8>(), 8usize) };
 }

@@ -86,6 +86,19 @@ fn either_end_comes_first_and_sleepers_wake() {
     assert_eq!(a.answer(), "3 200 202");
 }
 
+/// The C library changes the user of every thread of a process, and waits for each: also for the library's own.
+#[test]
+fn a_process_with_an_end_can_change_its_user() {
+    let dir = Dir::new("user");
+    let mut a = dir.peer();
+    assert_eq!(a.ask("open wire:x/a"), "ok");
+    // SAFETY: no arguments, cannot fail.
+    let user = unsafe { libc::getuid() };
+    assert_eq!(a.ask(&format!("become {user}")), "ok");
+    assert_eq!(a.ask("send 0 10 60"), "ok");
+    a.exit();
+}
+
 /// A second process is refused, and told who has the end; after that one's exit it gets it.
 #[test]
 fn an_end_is_held_by_one_process() {
