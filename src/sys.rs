@@ -9,8 +9,8 @@ use core::{mem, ptr, ptr::NonNull};
 use std::os::fd::RawFd;
 
 pub use ipc::{
-    MESSAGE_FDS, Message, epoll_remove, fchmod, file_system, fstat, geteuid, lock, locked_by, mkdir, openat, pidfd,
-    receive_message, seal, seals, send_message, unix_address, unlinkat,
+    MESSAGE_FDS, Message, chmod, epoll_remove, fchmod, file_system, fstat, geteuid, lock, locked_by, mkdir, openat,
+    pidfd, receive_message, seal, seals, send_message, unix_address, unlinkat,
 };
 
 use crate::errno::{Errno, Result, check};

@@ -42,6 +42,12 @@ pub fn unlinkat(dir: RawFd, path: &CStr) -> Result<()> {
     unsafe { sys!(SYS_unlinkat, dir, path.as_ptr(), 0) }.map(drop)
 }
 
+/// `chmod`. A link is followed, so for the caller's own places and for `/proc/self/fd/N`.
+pub fn chmod(path: &CStr, mode: u32) -> Result<()> {
+    // SAFETY: a NUL-terminated string.
+    unsafe { sys!(SYS_fchmodat, libc::AT_FDCWD, path.as_ptr(), mode) }.map(drop)
+}
+
 /// `fchmod`.
 pub fn fchmod(fd: RawFd, mode: u32) -> Result<()> {
     // SAFETY: no pointers.

@@ -434,21 +434,24 @@ impl Drop for Peer {
 impl Peer {
     /// The directory of its wires is `dir`.
     pub(crate) fn start(dir: &std::path::Path) -> Peer {
-        Peer::start_by(Command::new(std::env::current_exe().expect("this binary")), dir).expect("a second process")
+        let mut env = Command::new("env");
+        env.env("XDG_RUNTIME_DIR", dir);
+        Peer::start_by(env)
     }
 
-    /// As `start`, with a command that runs this binary in its own way.
-    pub(crate) fn start_by(mut command: Command, dir: &std::path::Path) -> std::io::Result<Peer> {
+    /// By a program that becomes what its further arguments say.
+    pub(crate) fn start_by(mut command: Command) -> Peer {
         let mut child = command
+            .arg(std::env::current_exe().expect("this binary"))
             .args(["--ignored", "--exact", "peer", "--nocapture"])
             .env("WIRES_OF_TEST", "given")
-            .env("XDG_RUNTIME_DIR", dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()?;
+            .spawn()
+            .expect("a second process");
         let input = child.stdin.take().expect("piped");
         let output = BufReader::new(child.stdout.take().expect("piped"));
-        Ok(Peer { child, input, output })
+        Peer { child, input, output }
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -67,6 +67,15 @@ fn is_own_directory(dir: &OsString, user: u32) -> bool {
     own
 }
 
+/// Give a directory that was just made its mode, whatever the process's umask has taken from it.
+fn unmask(name: &CStr) -> Result<()> {
+    let fd = sys::openat(libc::AT_FDCWD, name, libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_PATH, 0)?;
+    let path = CString::new(format!("/proc/self/fd/{fd}")).expect("a number has no NUL");
+    let done = sys::chmod(&path, 0o700);
+    sys::close(fd);
+    done
+}
+
 impl Directory {
     /// Open the directory, made if it is not there. EACCES (logged): somebody else has put something in its place, or others
     /// than its owner may enter.
@@ -78,9 +87,12 @@ impl Directory {
         let open = || sys::openat(libc::AT_FDCWD, &name, libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_RDONLY, 0);
         let fd = match open() {
             Err(Errno::ENOENT) => match sys::mkdir(&name, 0o700) {
-                Ok(()) | Err(Errno::EEXIST) => open(),
+                Ok(()) => unmask(&name).and_then(|()| open()),
+                Err(Errno::EEXIST) => open(),
                 Err(error) => Err(error),
             },
+            // A link, or no directory.
+            Err(Errno::ENOTDIR) => Err(Errno::EACCES),
             other => other,
         };
         let fd = fd.inspect_err(|e| {
@@ -104,11 +116,22 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The address of a socket in the directory: by its descriptor, so of any length, and whatever the path leads to by now.
-    pub(super) fn address(&self, file: &CStr) -> Result<libc::sockaddr_un> {
+    /// A file in the directory: by its descriptor, so of any length, and whatever the path leads to by now.
+    fn file(&self, file: &CStr) -> Vec<u8> {
         let mut path = format!("/proc/self/fd/{}/", self.fd.number()).into_bytes();
         path.extend_from_slice(file.to_bytes());
-        sys::unix_address(&path)
+        path
+    }
+
+    /// The address of a socket in the directory.
+    pub(super) fn address(&self, file: &CStr) -> Result<libc::sockaddr_un> {
+        sys::unix_address(&self.file(file))
+    }
+
+    /// Give a file that was just made its mode, whatever the process's umask has taken from it.
+    pub(super) fn unmask(&self, file: &CStr) -> Result<()> {
+        let path = CString::new(self.file(file)).map_err(|_| Errno::EINVAL)?;
+        sys::chmod(&path, 0o600)
     }
 
     /// Take a name away. Only who holds the end may.
@@ -120,8 +143,12 @@ impl Directory {
     fn lock_file(&self, file: &CStr, create: bool) -> Result<RawFd> {
         let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK | if create { libc::O_CREAT } else { 0 };
         let fd = sys::openat(self.fd.number(), file, flags, 0o600)?;
-        let regular = sys::fstat(fd).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG);
-        if regular {
+        let mode = sys::fstat(fd).map_or(0, |st| st.st_mode);
+        if mode & libc::S_IFMT == libc::S_IFREG {
+            if create && mode & 0o600 != 0o600 {
+                // Our umask. Where it fails the others are told that they may not.
+                let _ = sys::fchmod(fd, 0o600);
+            }
             return Ok(fd);
         }
         sys::close(fd);

@@ -62,6 +62,7 @@ struct Control {
     told_version: bool,
     /// Process whose hello was last told to be of no use.
     told_refused: u32,
+    told_user: bool,
 }
 
 /// See the module.
@@ -126,6 +127,7 @@ impl Far {
             serial: 1,
             told_version: false,
             told_refused: 0,
+            told_user: false,
         };
         Ok(Far {
             name,
@@ -265,7 +267,15 @@ impl Far {
 
     fn read(&self, control: &mut Control, arrival: Arrival, attended: &mut Attended) {
         // Nobody else can enter the directory; root can, and has its own.
-        if arrival.uid != sys::geteuid() {
+        let user = sys::geteuid();
+        if arrival.uid != user {
+            if !core::mem::replace(&mut control.told_user, true) {
+                warn!(
+                    "{}: process {} of user {} is not heard, for this process is user {user}; if it has changed its user, let it \
+                     do that before it opens the end",
+                    self.name, arrival.pid, arrival.uid
+                );
+            }
             return;
         }
         match arrival.letter {

@@ -122,6 +122,7 @@ impl Post {
         sys::fchmod(post.number(), 0o600)?;
         directory.remove(name);
         sys::bind(post.number(), &directory.address(name)?)?;
+        directory.unmask(name)?;
         Ok(post)
     }
 
