@@ -11,7 +11,7 @@ mod wire;
 use core::fmt;
 use std::os::fd::RawFd;
 
-pub use wire::{EndState, WireState, set_link, wires};
+pub use wire::{EndState, WireState, set_link, wires, wires_directory};
 
 pub(crate) use copy::{copy_frame, prefetch, prefetch_write};
 use crossbeam_utils::CachePadded;

@@ -44,8 +44,8 @@ enum LinkState {
 const SHOWN: [&str; 8] = ["queues", "mtu", "link", "peer", "sent", "bytes", "dropped", "received"];
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let wires = match device::wires() {
-        Ok(wires) => wires,
+    let (directory, wires) = match device::wires_directory().and_then(|d| Ok((d, device::wires()?))) {
+        Ok(found) => found,
         Err(error) => {
             eprintln!("slipring wires: {error}");
             return ExitCode::FAILURE;
@@ -54,8 +54,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.json {
         wires.iter().for_each(|wire| println!("{}", json(wire)));
     } else if wires.is_empty() {
-        eprintln!("slipring wires: this user has no wire with an end open");
+        eprintln!("slipring wires: this user has no wire with an end open in {directory}");
     } else {
+        println!("directory {directory}");
         table(&wires).print("");
     }
     ExitCode::from(u8::from(wires.is_empty()))

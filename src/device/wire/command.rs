@@ -61,6 +61,11 @@ fn pairs(text: &str) -> Vec<(String, String)> {
     text.split(' ').filter_map(|word| word.split_once('=')).map(|(n, v)| (n.to_owned(), v.to_owned())).collect()
 }
 
+/// Path of the directory in which the wires of this user are known, with this environment. It is made if it is not there.
+pub fn directory() -> Result<String> {
+    Directory::open().map(|directory| directory.path.clone())
+}
+
 /// This user's wires that have an end open, by name. What killed processes have left is removed.
 pub fn wires() -> Result<Vec<WireState>> {
     let directory = Directory::open()?;

@@ -22,7 +22,7 @@ mod session;
 
 use std::os::fd::RawFd;
 
-pub use self::command::{EndState, WireState, set_link, wires};
+pub use self::command::{EndState, WireState, directory as wires_directory, set_link, wires};
 use self::{
     directory::{Directory, Held, Names},
     far::Far,
