@@ -13,6 +13,7 @@ mod passthrough;
 mod report;
 mod rivals;
 mod state;
+mod testpmd;
 mod tx;
 mod wire;
 mod yardstick;
@@ -80,6 +81,8 @@ enum Name {
     Create,
     /// Traffic on the kernel's AF_XDP over veth, beside libxdp.
     Direct,
+    /// DPDK's testpmd in two processes over a wire, beside its memif.
+    Testpmd,
 }
 
 /// What every bench is given.
@@ -141,6 +144,7 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
             Name::Passthrough => passthrough::run(&setting, &mut report),
             Name::Create => create::run(&setting, &mut report),
             Name::Direct => direct::run(&setting, &mut report),
+            Name::Testpmd => testpmd::run(&setting, &mut report),
         }
         .map_err(|e| format!("{name:?}: {e}").to_lowercase())?;
     }
