@@ -70,6 +70,13 @@ fn calls_that_are_not_about_af_xdp_pass() {
     }
 }
 
+/// The library's own blocks go back to the allocator that they came from.
+#[test]
+fn a_program_may_have_an_allocator_of_its_own() {
+    let output = run(&program("allocator", &["-O1"], &[]), Some("loop0=loop"), true);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("umem_area"), "{output:?}");
+}
+
 #[test]
 fn c13_waits_tell_the_truth_sleep_wake_and_are_cancelled() {
     run(&program("waits", &["-O1"], &[]), Some("loop0=loop loop1=loop"), true);

@@ -404,7 +404,10 @@ static INIT: extern "C" fn() = init;
 /// The program's allocator: as above, but a lookup may itself come through here.
 #[cfg(feature = "heap-guard")]
 pub(super) mod heap {
-    use core::{ffi::c_void, mem, ptr};
+    use core::{
+        ffi::{CStr, c_void},
+        mem, ptr,
+    };
 
     use libc::size_t;
 
@@ -454,10 +457,7 @@ pub(super) mod heap {
         if LOOKING.swap(true, Ordering::Acquire) {
             return false;
         }
-        // SAFETY: a NUL-terminated name.
-        let free = unsafe { libc::dlsym(libc::RTLD_NEXT, c"free".as_ptr()) };
-        // SAFETY: a NUL-terminated name.
-        let realloc = unsafe { libc::dlsym(libc::RTLD_NEXT, c"realloc".as_ptr()) };
+        let (free, realloc) = (allocators(c"free"), allocators(c"realloc"));
         FREE.store(if free.is_null() { leak as *mut c_void } else { free }, Ordering::Relaxed);
         REALLOC.store(if realloc.is_null() { copy as *mut c_void } else { realloc }, Ordering::Relaxed);
         // An allocator that brings no malloc_usable_size would be asked through another's, which reads its own headers.
@@ -467,6 +467,19 @@ pub(super) mod heap {
         );
         LOOKING.store(false, Ordering::Release);
         true
+    }
+
+    /// The function of this name that belongs to the `malloc` which this library calls. An allocator that comes before us in
+    /// the program's order, in the program itself or as a sanitizer's runtime, is not a next one of ours: the program's calls
+    /// do not come through us then, but our own do.
+    fn allocators(name: &CStr) -> *mut c_void {
+        // SAFETY: a NUL-terminated name.
+        let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        if !first.is_null() && loaded::base(first) != loaded::base(resolve as *mut c_void) {
+            return first;
+        }
+        // SAFETY: a NUL-terminated name.
+        unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
     }
 
     unsafe extern "C" fn first_free(block: *mut c_void) {
