@@ -122,6 +122,12 @@ impl<T: Entry> SharedProducer<T> {
     /// [`submit`](Self::submit) or [`cancel`](Self::cancel) once, by any thread.
     #[inline]
     pub fn reserve(&self, n: u32) -> u32 {
+        self.reserve_with(n, || ())
+    }
+
+    /// As [`reserve`](Self::reserve); calls `lost` for each compare-and-swap that did not succeed, for who counts them.
+    #[inline]
+    pub fn reserve_with(&self, n: u32, mut lost: impl FnMut()) -> u32 {
         let mut looks = 0;
         loop {
             // A: look for room; pairs with the program's D. Before R1: an old consumer index only hides room.
@@ -150,6 +156,7 @@ impl<T: Entry> SharedProducer<T> {
             if self.reserving.taken.compare_exchange_weak(taken, next, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return take;
             }
+            lost();
         }
     }
 

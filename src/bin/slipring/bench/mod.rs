@@ -5,6 +5,7 @@
 //! of its own (`namespace`). One file a bench.
 
 mod client;
+mod cq;
 mod create;
 mod direct;
 mod namespace;
@@ -49,13 +50,13 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// Runs in each state.
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, overrides_with = "runs", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
     /// Seconds to wait for the runs of all states, for each bench.
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    #[arg(long, overrides_with = "limit", default_value_t = 60, value_name = "SECONDS")]
     limit: u64,
     /// Milliseconds of one run.
-    #[arg(long, default_value_t = 200, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    #[arg(long, overrides_with = "time", default_value_t = 200, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     time: u64,
     /// The two processors to use, as in 0,1; otherwise the first two that are allowed.
     #[arg(long, value_name = "A,B")]
@@ -66,6 +67,8 @@ pub(crate) struct Arguments {
     /// Directory of the C yardsticks that make bench builds; otherwise build/bench of the build tree.
     #[arg(long, value_name = "DIR")]
     yardsticks: Option<PathBuf>,
+    #[command(flatten)]
+    cq: cq::Options,
 }
 
 /// The benches.
@@ -77,6 +80,8 @@ enum Name {
     Wire,
     /// What an interposed call on a descriptor that is not ours costs.
     Passthrough,
+    /// The completion queue that several senders share: ways to reserve and to submit, and where their words stand.
+    Cq,
     /// Making and deleting UMEMs and sockets, on the engine and, beside libxdp, on the kernel's AF_XDP.
     Create,
     /// Traffic on the kernel's AF_XDP over veth, beside libxdp.
@@ -142,6 +147,7 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
             Name::Tx => tx::run(&setting, &mut report),
             Name::Wire => wire::run(&setting, &mut report),
             Name::Passthrough => passthrough::run(&setting, &mut report),
+            Name::Cq => cq::run(&setting, &mut report, &arguments.cq),
             Name::Create => create::run(&setting, &mut report),
             Name::Direct => direct::run(&setting, &mut report),
             Name::Testpmd => testpmd::run(&setting, &mut report),

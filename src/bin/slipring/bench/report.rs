@@ -137,11 +137,9 @@ impl Report {
 
     /// One subject in one state; without runs: a state that was not seen.
     pub(crate) fn line(&mut self, subject: &Subject, state: State, mut runs: Vec<f64>) {
-        let middle = median(&mut runs);
-        let least = runs.first().copied().unwrap_or(f64::NAN);
-        let most = runs.last().copied().unwrap_or(f64::NAN);
+        let [middle, least, most] = figures(&mut runs);
         if self.json {
-            println!("{}", self.object(subject, state, [middle, least, most], runs.len()));
+            println!("{}", Json::Object(self.members(subject, state, [middle, least, most], runs.len())));
             return;
         }
         if self.table.is_empty() {
@@ -164,8 +162,32 @@ impl Report {
         ]);
     }
 
-    fn object(&self, subject: &Subject, state: State, [median, min, max]: [f64; 3], runs: usize) -> Json {
-        Json::Object(vec![
+    /// Whether the result is JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// A JSON object for one subject in one state, with `more` behind the members that all have.
+    pub(crate) fn line_with(
+        &self,
+        subject: &Subject,
+        state: State,
+        mut runs: Vec<f64>,
+        more: Vec<(&'static str, Json)>,
+    ) {
+        let mut members = self.members(subject, state, figures(&mut runs), runs.len());
+        members.extend(more);
+        println!("{}", Json::Object(members));
+    }
+
+    fn members(
+        &self,
+        subject: &Subject,
+        state: State,
+        [median, min, max]: [f64; 3],
+        runs: usize,
+    ) -> Vec<(&'static str, Json)> {
+        vec![
             ("bench", Json::text(subject.bench)),
             ("variant", Json::text(&subject.variant)),
             ("threads", Json::Int(subject.threads)),
@@ -178,7 +200,7 @@ impl Report {
             ("runs", Json::Int(runs as u64)),
             ("state", Json::text(state.name())),
             ("library", Json::text(self.library.display().to_string())),
-        ])
+        ]
     }
 
     /// Something that a reader of the table should know.
@@ -199,6 +221,12 @@ impl Report {
             self.note(&format!("load average {load:.1}: other work on this machine takes part in these figures"));
         }
     }
+}
+
+/// Median, least and most.
+fn figures(runs: &mut [f64]) -> [f64; 3] {
+    let middle = median(runs);
+    [middle, runs.first().copied().unwrap_or(f64::NAN), runs.last().copied().unwrap_or(f64::NAN)]
 }
 
 /// Load average up to which nothing but a bench with its two threads need be running.
@@ -222,13 +250,13 @@ mod tests {
         let subject =
             Subject { bench: "tx", variant: "null".into(), threads: 1, frame: 64, metric: "rate", unit: "Mpps" };
         let report = Report { json: true, library: "/l.so".into(), table: Table::new() };
-        let line = report.object(&subject, State::Near, [2.5, 1.0, 3.0], 7).to_string();
+        let line = Json::Object(report.members(&subject, State::Near, [2.5, 1.0, 3.0], 7)).to_string();
         assert_eq!(
             line,
             "{\"bench\":\"tx\",\"variant\":\"null\",\"threads\":1,\"frame\":64,\"metric\":\"rate\",\"unit\":\"Mpps\",\
              \"median\":2.5,\"min\":1,\"max\":3,\"runs\":7,\"state\":\"near\",\"library\":\"/l.so\"}"
         );
-        let line = report.object(&subject, State::Far, [f64::NAN; 3], 0).to_string();
+        let line = Json::Object(report.members(&subject, State::Far, [f64::NAN; 3], 0)).to_string();
         assert!(line.contains("\"median\":null") && line.contains("\"runs\":0"), "{line}");
     }
 

@@ -70,6 +70,11 @@ impl Processors {
         }
     }
 
+    /// The first, and the second where there is one.
+    pub(super) fn all(self) -> impl Iterator<Item = usize> {
+        [Some(self.first), self.second].into_iter().flatten()
+    }
+
     /// Do `run` between two probes and say in which state it was.
     pub(crate) fn probed<T>(self, run: impl FnOnce() -> T) -> (State, T) {
         let before = self.probe();
@@ -143,10 +148,17 @@ fn affinity() -> libc::cpu_set_t {
 
 /// Keep the calling thread on one processor.
 pub(super) fn pin(cpu: usize) {
+    pin_to_any([cpu]);
+}
+
+/// Keep the calling thread on these processors.
+pub(super) fn pin_to_any(cpus: impl IntoIterator<Item = usize>) {
     // SAFETY: an array of integers, for which 0 is a value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `cpu` came from `allowed`, so it is below the size of the set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
+    for cpu in cpus {
+        // SAFETY: `cpu` came from `allowed`, so it is below the size of the set.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
     // SAFETY: a live set of the given size. A failure leaves the thread where the kernel likes: slower, not wrong.
     unsafe { libc::sched_setaffinity(0, std::mem::size_of_val(&set), &raw const set) };
 }
