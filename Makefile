@@ -135,6 +135,7 @@ defects-of-libxdp:
 
 bench: all $(YARDSTICKS)
 	build/bin/slipring bench tx wire passthrough create direct $(BENCHFLAGS)
+	build/bin/slipring bench cq --threads 2,8 --time 50 --limit 30 $(BENCHFLAGS)
 
 lint:
 	$(CARGO) fmt --check

@@ -155,3 +155,30 @@ fn bench_of_the_kernels_path_is_skipped_with_a_reason() {
     assert_eq!(output.status.code(), Some(0), "{err}");
     assert!(out.contains("direct on veth: skipped: its C program is not built"), "{out}");
 }
+
+/// Protects the laboratory's output: a line for each variant, number of threads and state, with the members that all benches
+/// have; a picture; and a reason for what cannot be measured.
+#[test]
+fn bench_of_the_completion_queue_prints_each_variant() {
+    let plot = std::env::temp_dir().join(format!("slipring-plot-{}.svg", std::process::id()));
+    let short = ["bench", "cq", "--limit", "9", "--limit", "0", "--time", "10", "--threads", "1,3"];
+    let picture = ["--plot", plot.to_str().unwrap()];
+    let variants = ["--variants", "cas/marks,batch/lock-batch/packed"];
+    let output = slipring(&[&short[..], &variants, &picture, &["--json"]].concat()).output().unwrap();
+    let (out, err) = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    for threads in [1, 3] {
+        for variant in ["cas/marks", "batch/lock-batch/packed"] {
+            let head = format!(r#"{{"bench":"cq","variant":"{variant}","threads":{threads},"frame":0,"metric":"rate""#);
+            assert!(out.lines().any(|line| line.starts_with(&head) && line.ends_with('}')), "{head}: {out}");
+        }
+    }
+    let svg = std::fs::read_to_string(&plot).unwrap();
+    std::fs::remove_file(&plot).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.contains("3 threads, "), "{svg}");
+
+    let output = slipring(&[&short[..], &["--variants", "pool-lock/marks"]].concat()).output().unwrap();
+    let (_, err) = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("cq: --variants pool-lock/marks: marks are the library's own queue"), "{err}");
+}

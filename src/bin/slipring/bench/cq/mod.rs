@@ -2,8 +2,9 @@
 //!
 //! N senders reserve, work and submit on one queue, as the transmit path does for N sockets of one pool; one consumer drains it.
 //! A variant is a way to reserve (`reserve`), one to submit (`submit`) and a place for the words (`layout`), under a name
-//! (`variant`); ready marks with helping are the library's own queue, `slipring::ring`. Senders are spread over the two
-//! processors. Each run checks that every packet came once and in its sender's order; one that does not ends the bench.
+//! (`variant`); ready marks with helping are the library's own queue, `slipring::ring`, compiled into this program. Senders
+//! are spread over the two processors. Each run checks that every packet came once and in its sender's order; one that does
+//! not ends the bench.
 
 mod clock;
 mod latency;
@@ -92,6 +93,11 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report, options: &Options)
     let mut cases: Vec<Case> = each.map(case).collect();
     let thrown_away = bench.gather(&mut cases)?;
     bench.report(report, &cases);
+    if options.threads.iter().any(|senders| *senders as usize > setting.processors.all().count()) {
+        report.note(
+            "where senders outnumber processors a call may be preempted in any variant: times and stalls include that",
+        );
+    }
     report.end(thrown_away);
     if let Some(path) = &options.plot {
         std::fs::write(path, bench.plot(&cases)).map_err(|e| format!("--plot {}: {e}", path.display()))?;
@@ -154,7 +160,7 @@ impl Bench<'_> {
                 let with_runs = same.iter().filter(|case| case.runs[at].runs() > 0);
                 let rows: Vec<_> = with_runs.map(|case| (case.variant.to_string(), &case.runs[at])).collect();
                 let runs = rows.iter().map(|(_, summary)| summary.runs()).min();
-                let runs = runs.map_or_else(|| "not seen".to_owned(), |runs| format!("{runs} runs or more"));
+                let runs = runs.map_or_else(|| "not seen".to_owned(), |runs| format!("at least {runs} runs"));
                 panels.push(Panel { title: format!("{} threads, {state}, {runs}", same[0].senders), rows });
             }
         }

@@ -27,13 +27,19 @@ const DECADES: f64 = 8.0;
 
 /// The document.
 pub(super) fn svg(heading: &str, panels: &[Panel<'_>]) -> String {
-    let height = 40 + panels.iter().map(|panel| (panel.rows.len() + 3) * ROW).sum::<usize>();
+    let height = 60 + panels.iter().map(|panel| (panel.rows.len() + 3) * ROW).sum::<usize>();
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" font-family=\"sans-serif\" \
          font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     text(&mut out, NAME_AT, 20, heading);
-    let mut y = 40;
+    text(
+        &mut out,
+        NAME_AT,
+        40,
+        "strips: how long calls took; the darker a cell the more of them, by orders of magnitude",
+    );
+    let mut y = 50;
     for panel in panels {
         y = draw(&mut out, panel, y);
     }
@@ -46,6 +52,9 @@ fn draw(out: &mut String, panel: &Panel<'_>, mut y: usize) -> usize {
     let most = panel.rows.iter().map(|(_, summary)| summary.rate()).fold(f64::MIN_POSITIVE, f64::max);
     y += ROW;
     text(out, NAME_AT, y, &panel.title);
+    if panel.rows.is_empty() {
+        return y + ROW;
+    }
     text(out, RATE_AT, y, "M/s");
     for (at, name) in STRIP_AT.iter().zip(["reserve", "submit"]) {
         text(out, *at, y, name);
@@ -61,7 +70,7 @@ fn draw(out: &mut String, panel: &Panel<'_>, mut y: usize) -> usize {
         text(out, RATE_AT + RATE_WIDTH + 5, y, &format!("{:.2}", summary.rate()));
         for (at, step) in STRIP_AT.iter().zip([&summary.reserve, &summary.submit]) {
             for (bucket, share) in shares(&step.all.buckets()).iter().enumerate().filter(|(_, share)| **share > 0.0) {
-                let shade = (1.0 + share.log10() / DECADES).max(0.05);
+                let shade = (1.0 + share.log10() / DECADES).max(0.0).powi(2).max(0.05);
                 rect(out, at + bucket * CELL, y, CELL as f64, "#7a2e2e", shade);
             }
         }
