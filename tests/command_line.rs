@@ -177,8 +177,14 @@ fn bench_of_the_completion_queue_prints_each_variant() {
     std::fs::remove_file(&plot).unwrap();
     assert!(svg.starts_with("<svg ") && svg.contains("3 threads, "), "{svg}");
 
-    let output = slipring(&[&short[..], &["--variants", "pool-lock/marks"]].concat()).output().unwrap();
-    let (_, err) = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(err.contains("cq: --variants pool-lock/marks: marks are the library's own queue"), "{err}");
+    for (wrong, why) in [
+        (["--variants", "pool-lock/marks"], "cq: --variants pool-lock/marks: marks are the library's own queue"),
+        (["--variants", "Nonsense"], "cq: --variants Nonsense: reserve, submit, layout or RESERVE/SUBMIT[/LAYOUT]"),
+        (["--plot", "/No/such/directory"], "cq: --plot /No/such/directory: No such file"),
+    ] {
+        let output = slipring(&[&short[..], &wrong].concat()).output().unwrap();
+        let (_, err) = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{err}");
+        assert!(err.contains(why), "{err}");
+    }
 }

@@ -152,7 +152,7 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
             Name::Direct => direct::run(&setting, &mut report),
             Name::Testpmd => testpmd::run(&setting, &mut report),
         }
-        .map_err(|e| format!("{name:?}: {e}").to_lowercase())?;
+        .map_err(|e| format!("{}: {e}", format!("{name:?}").to_lowercase()))?;
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ mod summary;
 mod tests;
 mod variant;
 
-use std::{path::PathBuf, time::Instant};
+use std::{fs::File, io::Write as _, path::PathBuf, time::Instant};
 
 use super::{
     Setting,
@@ -84,6 +84,12 @@ struct Bench<'a> {
 
 pub(super) fn run(setting: &Setting<'_>, report: &mut Report, options: &Options) -> Result<(), String> {
     let variants = variant::select(&options.variants)?;
+    let picture = options.plot.as_ref().map(|path| {
+        // Before the measuring: a place where nothing can be written is found out at once.
+        let failed = move |e| format!("--plot {}: {e}", path.display());
+        File::create(path).map(|file| (file, failed)).map_err(failed)
+    });
+    let picture = picture.transpose()?;
     pin(setting.processors.first);
     let states: &[State] =
         if setting.processors.second.is_some() { &[State::Near, State::Far] } else { &[State::OneCore] };
@@ -99,8 +105,8 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report, options: &Options)
         );
     }
     report.end(thrown_away);
-    if let Some(path) = &options.plot {
-        std::fs::write(path, bench.plot(&cases)).map_err(|e| format!("--plot {}: {e}", path.display()))?;
+    if let Some((mut file, failed)) = picture {
+        file.write_all(bench.plot(&cases).as_bytes()).map_err(failed)?;
     }
     Ok(())
 }
