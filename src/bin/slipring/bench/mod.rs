@@ -14,7 +14,6 @@ mod passthrough;
 mod report;
 mod rivals;
 mod state;
-mod testpmd;
 mod tx;
 mod wire;
 mod yardstick;
@@ -86,8 +85,6 @@ enum Name {
     Create,
     /// Traffic on the kernel's AF_XDP over veth, beside libxdp.
     Direct,
-    /// DPDK's testpmd in two processes over a wire, beside its memif.
-    Testpmd,
 }
 
 /// What every bench is given.
@@ -150,7 +147,6 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
             Name::Cq => cq::run(&setting, &mut report, &arguments.cq),
             Name::Create => create::run(&setting, &mut report),
             Name::Direct => direct::run(&setting, &mut report),
-            Name::Testpmd => testpmd::run(&setting, &mut report),
         }
         .map_err(|e| format!("{}: {e}", format!("{name:?}").to_lowercase()))?;
     }
