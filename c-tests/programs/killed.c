@@ -21,6 +21,8 @@
 #define RESUME_NS 1000000000u
 /* How long anything else may take. */
 #define PATIENCE_NS 20000000000u
+/* Too long to be over by itself. */
+#define SLEEP_MS 5000
 /* A child that outlives its parent ends by itself. */
 #define CHILD_MS 1500u
 /* Mappings of wires in a process: two memories, a head and a ring mapped twice each; twice that while one follows another. */
@@ -37,7 +39,11 @@ struct report {
 	char text[200];
 };
 
-static struct report *reports;
+static struct {
+	struct report ends[2];
+	/* The end that may sleep long: the other one sends again and again, and must wake it after each death. */
+	_Atomic uint32_t patient;
+} *shared;
 
 struct end {
 	unsigned which;
@@ -214,7 +220,7 @@ static void child(struct end *e, pid_t parent)
 
 static void end_run(unsigned which, uint32_t life, uint64_t seed)
 {
-	struct end e = { .which = which, .life = life, .report = &reports[which], .state = seed | 1 };
+	struct end e = { .which = which, .life = life, .report = &shared->ends[which], .state = seed | 1 };
 	pid_t parent = getppid();
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -239,7 +245,8 @@ static void end_run(unsigned which, uint32_t life, uint64_t seed)
 		}
 		if (!got && draw(&e.state, 2)) {
 			enum way way = (enum way)draw(&e.state, URING);
-			int n = waiter_wait(&e.waiter, way, (int)draw(&e.state, 4));
+			bool sleeps = shared->patient == which && draw(&e.state, 4) == 0;
+			int n = waiter_wait(&e.waiter, way, sleeps ? SLEEP_MS : (int)draw(&e.state, 4));
 
 			/* POLLERR and the like are for nobody here. */
 			if (n < 0 && n != -EINTR)
@@ -265,7 +272,7 @@ static void start(unsigned which)
 	uint64_t seed = ((uint64_t)draw(&state, UINT32_MAX) << 32) + which;
 
 	lives[which]++;
-	reports[which].life = 0;
+	shared->ends[which].life = 0;
 	fflush(NULL);
 	ends[which] = fork();
 	if (ends[which] < 0) {
@@ -292,8 +299,8 @@ static bool all_is_well(void)
 		return false;
 	}
 	for (int i = 0; i < 2; i++) {
-		if (reports[i].trouble == 2) {
-			fprintf(stderr, "%s\n", reports[i].text);
+		if (shared->ends[i].trouble == 2) {
+			fprintf(stderr, "%s\n", shared->ends[i].text);
 			return false;
 		}
 	}
@@ -302,12 +309,12 @@ static bool all_is_well(void)
 
 static bool is_up(unsigned which)
 {
-	return reports[which].life == lives[which];
+	return shared->ends[which].life == lives[which];
 }
 
 static bool have_heard(void)
 {
-	return is_up(0) && is_up(1) && reports[0].heard == lives[1] && reports[1].heard == lives[0];
+	return is_up(0) && is_up(1) && shared->ends[0].heard == lives[1] && shared->ends[1].heard == lives[0];
 }
 
 static bool wait_until(bool (*done)(void))
@@ -318,8 +325,8 @@ static bool wait_until(bool (*done)(void))
 		if (!all_is_well())
 			return false;
 		if (now_ns() > until) {
-			fprintf(stderr, "nothing passes: end a has heard life %u of %u, end b life %u of %u\n", reports[0].heard,
-				lives[1], reports[1].heard, lives[0]);
+			fprintf(stderr, "nothing passes: end a has heard life %u of %u, end b life %u of %u\n", shared->ends[0].heard,
+				lives[1], shared->ends[1].heard, lives[0]);
 			return false;
 		}
 		sleep_ns(500000);
@@ -430,12 +437,13 @@ int main(int argc, char **argv)
 		}
 	}
 	state = seed * 0x9e3779b97f4a7c15u | 1;
-	reports = mmap(NULL, 2 * sizeof(*reports), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (reports == MAP_FAILED || !mkdtemp(directory) || setenv("XDG_RUNTIME_DIR", directory, 1) ||
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED || !mkdtemp(directory) || setenv("XDG_RUNTIME_DIR", directory, 1) ||
 	    unsetenv("SLIPRING_DEVICES")) {
 		perror("killed");
 		return 2;
 	}
+	shared->patient = UINT32_MAX;
 	/* Children of the dead are ours. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	start(0);
@@ -448,6 +456,7 @@ int main(int argc, char **argv)
 
 		sleep_ns((long)draw(&state, 40) * 1000000 + draw(&state, 1000) * 1000);
 		ok = all_is_well();
+		shared->patient = !victim;
 		for (unsigned which = 0; ok && which < 2; which++) {
 			if (which != victim && !both)
 				continue;
@@ -467,8 +476,8 @@ int main(int argc, char **argv)
 		ok = wait_until(have_heard);
 		if (!ok)
 			break;
-		uint64_t up = later(reports[0].up_ns, reports[1].up_ns);
-		uint64_t heard = later(reports[0].heard_ns, reports[1].heard_ns);
+		uint64_t up = later(shared->ends[0].up_ns, shared->ends[1].up_ns);
+		uint64_t heard = later(shared->ends[0].heard_ns, shared->ends[1].heard_ns);
 		uint64_t took = heard > up ? heard - up : 0;
 
 		resumed++;
@@ -493,6 +502,6 @@ int main(int argc, char **argv)
 	ok = wait_until(have_heard) && finish(directory);
 	printf("%u deaths, %u of %u and %u lives heard each other again, the slowest after %.0f ms; %llu frames; %.1f s\n", done,
 	       resumed, lives[0], lives[1], (double)slowest / 1e6,
-	       (unsigned long long)(reports[0].frames + reports[1].frames), (double)(now_ns() - begin) / 1e9);
+	       (unsigned long long)(shared->ends[0].frames + shared->ends[1].frames), (double)(now_ns() - begin) / 1e9);
 	return !ok;
 }
