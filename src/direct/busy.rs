@@ -49,8 +49,9 @@ pub(super) fn opened(queue: Queue) {
 
 /// A socket of ours that was bound there is closed.
 pub(super) fn closed(queue: Queue) {
-    let now = sys::now_ns();
     let mut table = table();
+    // Under the lock, so that no entry is of a later time.
+    let now = sys::now_ns();
     // What is long gone is of no use: the table stays as short as the number of queues in use.
     table.retain(|e| e.bound > 0 || e.closed_ns.is_some_and(|at| now - at < LIMIT_NS));
     if let Some(entry) = table.iter_mut().find(|e| e.queue == queue) {
@@ -130,6 +131,22 @@ mod tests {
         };
         assert_eq!(retry(|| Some(queue(3)), freed_later), Ok(()));
         assert_eq!(calls.get(), 4);
+    }
+
+    /// A time that was read before the lock made entries of other threads look older than the limit, and forgot them.
+    #[test]
+    fn threads_that_close_at_once_do_not_forget_each_others_queues() {
+        thread::scope(|scope| {
+            for n in 10..14 {
+                scope.spawn(move || {
+                    for _ in 0..5000 {
+                        opened(queue(n));
+                        closed(queue(n));
+                        assert!(last_close(queue(n)).is_some());
+                    }
+                });
+            }
+        });
     }
 
     #[test]
