@@ -129,8 +129,15 @@ pub fn memfd(name: &std::ffi::CStr) -> Result<RawFd> {
     unsafe { sys!(SYS_memfd_create, name.as_ptr(), flags) }.map(number)
 }
 
-/// `ftruncate`.
+/// `ftruncate`. EFBIG: above RLIMIT_FSIZE, for which the kernel, if asked, also ends the program by SIGXFSZ.
 pub fn ftruncate(fd: RawFd, len: usize) -> Result<()> {
+    let mut limit = libc::rlimit64 { rlim_cur: libc::RLIM64_INFINITY, rlim_max: libc::RLIM64_INFINITY };
+    let none = core::ptr::null::<libc::rlimit64>();
+    // SAFETY: the kernel writes one live struct.
+    let known = unsafe { sys!(SYS_prlimit64, 0, libc::RLIMIT_FSIZE, none, &raw mut limit) };
+    if known.is_ok() && len as u64 > limit.rlim_cur {
+        return Err(Errno::EFBIG);
+    }
     // SAFETY: no pointers.
     unsafe { sys!(SYS_ftruncate, fd, len) }.map(drop)
 }

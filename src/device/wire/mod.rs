@@ -102,7 +102,7 @@ impl WireEnd {
         });
         let far = Far::open(title.clone(), facts, about, (&wire, end), &own, others).inspect_err(|error| {
             warn!(
-                "{title}: cannot make its memory and its socket in {path}: {error}; see the limits on files and memory"
+                "{title}: cannot make its memory and its socket in {path}: {error}; see the limits on files, their size and memory"
             );
         })?;
         wire.set(end, Some(Arc::clone(&own)))?;
