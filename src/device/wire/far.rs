@@ -58,6 +58,8 @@ struct Control {
     watched: Vec<InternalFd>,
     /// What a hello that the far end has to get hands over.
     owed: Option<InternalFd>,
+    /// The far end was not called yet, for its socket was full.
+    calls: bool,
     serial: u64,
     told_version: bool,
     /// Process whose hello was last told to be of no use.
@@ -124,6 +126,7 @@ impl Far {
             generation: 0,
             watched: Vec::new(),
             owed: None,
+            calls: false,
             serial: 1,
             told_version: false,
             told_refused: 0,
@@ -151,11 +154,9 @@ impl Far {
             return Ok(());
         }
         {
-            let control = self.lock()?;
-            let Some(offer) = &control.offer else { return Ok(()) };
-            let letter = Letter::Hello { generation: offer.generation, answers: 0, about: self.about };
-            if self.send(&control, &letter, &[offer.memory.fd(), offer.given.number()]).is_err() {
-                // It is not listening yet, and will call us.
+            let mut control = self.lock()?;
+            if self.call(&mut control).is_err() {
+                // It is not listening yet, and will call us; or it is stopped with a full socket, and we try again.
                 return Ok(());
             }
         }
@@ -166,6 +167,16 @@ impl Far {
             self.attend();
         }
         Ok(())
+    }
+
+    /// Send the first hello. EAGAIN: the far end's socket is full, and [`Far::is_settled`] tries again.
+    fn call(&self, control: &mut Control) -> Result<()> {
+        let Some(offer) = &control.offer else { return Ok(()) };
+        let letter = Letter::Hello { generation: offer.generation, answers: 0, about: self.about };
+        let sent = self.send(control, &letter, &[offer.memory.fd(), offer.given.number()]);
+        control.calls = sent == Err(Errno::EAGAIN);
+        self.owes.store(control.calls, Ordering::Relaxed);
+        sent
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Control>> {
@@ -381,6 +392,10 @@ impl Far {
 
     /// Send the hello that is owed to the far end.
     fn answer(&self, control: &mut Control) {
+        if control.calls {
+            let _ = self.call(control);
+            return;
+        }
         let Some(given) = control.owed.take() else { return };
         let Some((generation, memory)) = self.with(|session| (session.generation, session.memory_fd())) else { return };
         let letter = Letter::Hello { generation: control.generation, answers: generation, about: self.about };
@@ -396,6 +411,7 @@ impl Far {
             sys::epoll_remove(self.epoll.number(), fd.number());
         }
         control.owed = None;
+        control.calls = false;
         self.owes.store(false, Ordering::Relaxed);
     }
 
