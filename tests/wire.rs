@@ -152,6 +152,43 @@ fn a_killed_end_is_attached_anew() {
     assert_eq!(dir.files(), Vec::<String>::new());
 }
 
+/// An end that is stopped for long, with its socket full of messages, is attached once it goes on.
+#[test]
+fn a_stopped_end_with_a_full_socket_is_attached_later() {
+    let dir = Dir::new("stopped");
+    let (mut a, mut b) = (dir.peer(), dir.peer());
+    assert_eq!(a.ask("open wire:x/a"), "ok");
+    let pid = i32::try_from(a.pid()).expect("a process number");
+    // SAFETY: a child of ours that was not waited for.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0);
+    let files = std::fs::File::open(dir.0.join("slipring")).expect("made by the first end");
+    let socket = format!("/proc/self/fd/{}/x.a.sock", std::os::fd::AsRawFd::as_raw_fd(&files));
+    let filler = std::os::unix::net::UnixDatagram::unbound().expect("a socket");
+    filler.set_nonblocking(true).expect("a socket can be so");
+    while filler.send_to(&[0], &socket).is_ok() {}
+    assert_eq!(b.ask("open wire:x/b"), "ok", "a far end that is stopped does not hold it back");
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGCONT) }, 0);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(b.ask("send 0 10 60"), "ok");
+    assert_eq!(a.ask("receive 500"), "10 0 9");
+    b.exit();
+    a.exit();
+}
+
+/// A limit on the size of files, which counts for a wire's memory: an error that can be read, no signal that ends the program.
+#[test]
+fn a_limit_on_file_sizes_is_an_error() {
+    let dir = Dir::new("fsize");
+    let mut a = dir.peer();
+    assert_eq!(a.ask("limit-file-size 1000000"), "ok");
+    assert_eq!(a.ask("open wire:x/a"), "EFBIG");
+    let message = a.ask("message");
+    assert!(message.contains("see the limits on files, their size"), "{message}");
+    assert_eq!(dir.files(), Vec::<String>::new(), "nothing is left");
+    a.exit();
+}
+
 /// An end is killed at random moments under traffic both ways, thirty times: every frame that arrives is whole, traffic goes on
 /// with the next process, and nothing is left.
 #[test]

@@ -339,6 +339,12 @@ pub(crate) fn serve() {
                 }
                 Err(error) => format!("{error:?}"),
             },
+            "limit-file-size" => {
+                let limit = libc::rlimit { rlim_cur: count(1).into(), rlim_max: libc::RLIM_INFINITY };
+                // SAFETY: one live struct.
+                assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+                "ok".to_owned()
+            }
             "close" => {
                 station = None;
                 "ok".to_owned()
