@@ -249,6 +249,12 @@ impl Cons {
         unsafe { slot.read() }
     }
 
+    /// Leave the last `n` that were peeked for the next peek.
+    #[inline]
+    fn cancel(&mut self, n: u32) {
+        self.0.cached_cons = self.0.cached_cons.wrapping_sub(n);
+    }
+
     #[inline]
     pub(super) fn release(&mut self, n: u32) {
         // SAFETY: as in `peek`; this is the consumer word, which only this thread writes.
@@ -331,8 +337,11 @@ impl Umem {
         if n == 0 {
             return 0;
         }
-        // Every chunk is either with the library or here, so the fill ring has room for those here.
-        let Some(fill) = self.fill.reserve(n) else { return 0 };
+        // Every chunk is either with the library or here, but the kernel shows a frame a moment before the place in the fill ring.
+        let Some(fill) = self.fill.reserve(n) else {
+            rx.cancel(n);
+            return 0;
+        };
         let mut frames = 0;
         for i in 0..n {
             let desc = rx.desc(first.wrapping_add(i));
