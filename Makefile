@@ -21,7 +21,7 @@ SHARED := libslipring.so.$(VERSION)
 LIBXDP_VERSION := 1.6.3
 SOURCES := Cargo.toml Cargo.lock $(shell find src -type f)
 PROGRAMS := $(patsubst c-tests/programs/%.c,build/programs/%,$(wildcard c-tests/programs/*.c))
-YARDSTICKS := build/bench/wire build/bench/passthrough build/bench/next_stub.so build/bench/direct build/bench/direct-linked
+YARDSTICKS := build/bench/wire build/bench/roundtrip build/bench/passthrough build/bench/next_stub.so build/bench/direct build/bench/direct-linked
 # In a folder of their own, so that the system's xdp/xsk.h is not replaced.
 HEADERS := slipring.h xdp/xsk.h xdp/xsk_gen.h xdp/libxdp.h bpf/xsk.h
 INCLUDE := $(INCLUDEDIR)/slipring

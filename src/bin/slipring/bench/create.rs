@@ -34,28 +34,20 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Stri
         unit: "us",
     };
     let measures = vec![
-        Measure {
-            subject: subject("UMEM and socket on null, made and deleted"),
-            run: Box::new(move || {
-                timed(|| {
-                    let umem = Umem::new(api, CHUNKS)?;
-                    drop(Socket::new(&umem, "null?", true)?);
-                    Ok(())
-                })
-            }),
-            rival: None,
-        },
-        Measure {
-            subject: subject("another socket on the same UMEM and queue"),
-            run: Box::new(move || {
+        Measure::one(subject("UMEM and socket on null, made and deleted"), move || {
+            timed(|| {
                 let umem = Umem::new(api, CHUNKS)?;
-                let first = Socket::new(&umem, "null?", true)?;
-                let time = timed(|| Socket::new(&umem, "null?", true).map(drop));
-                drop(first);
-                time
-            }),
-            rival: None,
-        },
+                drop(Socket::new(&umem, "null?", true)?);
+                Ok(())
+            })
+        }),
+        Measure::one(subject("another socket on the same UMEM and queue"), move || {
+            let umem = Umem::new(api, CHUNKS)?;
+            let first = Socket::new(&umem, "null?", true)?;
+            let time = timed(|| Socket::new(&umem, "null?", true).map(drop));
+            drop(first);
+            time
+        }),
     ];
     gather(setting, report, false, measures)?;
     compare(setting, report, "create", &on_veth())

@@ -1,4 +1,4 @@
-//! The two ends of a wire in two processes: how many frames pass, and how long a frame takes there and back.
+//! The two ends of a wire, or of a veth pair, in two processes: how many frames pass, and how long a frame takes there and back.
 //!
 //! The second process is a fork of this one, made while it has one thread. What they tell each other is in a page that both map.
 
@@ -15,16 +15,25 @@ use slipring::{
 use super::{
     Setting,
     client::{Api, RING, Socket, Umem},
+    namespace::{FAR, NEAR},
     state::pin,
     wire::{CHUNKS, chunks, send},
 };
+
+/// What is between the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    Wire,
+    /// The pair of `namespace`, with the kernel's AF_XDP at both ends.
+    Veth,
+}
 
 /// How an end waits for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// It calls recvfrom when its ring is empty.
     Calls,
-    /// It only looks at its ring; the library's thread serves it.
+    /// It only looks at its ring; the library's thread, or the kernel, serves it.
     Looks,
     /// It sleeps in poll.
     Sleeps,
@@ -61,7 +70,8 @@ impl Second {
         // SAFETY: no fixed address.
         let page = unsafe { sys::mmap(std::ptr::null_mut(), sys::PAGE, protection, flags, -1, 0) };
         let page: NonNull<Shared> = page.map_err(|e| format!("memory for two processes: {e}"))?.cast();
-        // SAFETY: this process has one thread, so the child may do whatever it likes.
+        // SAFETY: this thread is the only one, or the one that another waits for in `namespace` without holding anything, so the
+        // child may do whatever it likes.
         let pid = unsafe { libc::fork() };
         if pid < 0 {
             return Err(format!("fork: {}", std::io::Error::last_os_error()));
@@ -115,7 +125,12 @@ impl Drop for Second {
     }
 }
 
-fn device(end: &str, frame: u32) -> String {
+/// The interface of one end; `first` is that of this process.
+fn device(over: Over, first: bool, frame: u32) -> String {
+    if over == Over::Veth {
+        return if first { NEAR } else { FAR }.to_owned();
+    }
+    let end = if first { "a" } else { "b" };
     let mtu = frame.max(1500);
     format!("wire:slipring-pair-{}/{end}?full=wait&budget=64&mtu={mtu}", first_process())
 }
@@ -132,12 +147,12 @@ fn flags(frame: u32) -> u16 {
 }
 
 /// Million frames a second from this process to a second one.
-pub(super) fn throughput(api: Api, setting: &Setting<'_>, frame: u32, how: How) -> Result<f64, String> {
+pub(super) fn throughput(api: Api, setting: &Setting<'_>, frame: u32, how: How, over: Over) -> Result<f64, String> {
     first_process();
     let second = Second::start(setting, |shared| {
         let mut umem = Umem::new(api, CHUNKS)?;
         umem.offer(RING);
-        let mut socket = Socket::with_flags(&umem, &device("b", frame), true, flags(frame))?;
+        let mut socket = Socket::with_flags(&umem, &device(over, false, frame), true, flags(frame))?;
         shared.state.store(READY, Ordering::Release);
         let (mut received, mut sum) = (0u64, 0);
         while shared.stop.load(Ordering::Relaxed) == 0 {
@@ -154,7 +169,7 @@ pub(super) fn throughput(api: Api, setting: &Setting<'_>, frame: u32, how: How) 
         Ok(())
     })?;
     let mut umem = Umem::new(api, CHUNKS)?;
-    let mut socket = Socket::with_flags(&umem, &device("a", frame), false, flags(frame))?;
+    let mut socket = Socket::with_flags(&umem, &device(over, true, frame), false, flags(frame))?;
     let start = Instant::now();
     send(&mut umem, &mut socket, frame, setting.time);
     let received = second.shared().received.load(Ordering::Relaxed);
@@ -173,10 +188,10 @@ struct Station {
 }
 
 impl Station {
-    fn open(api: Api, end: &str) -> Result<Station, String> {
+    fn open(api: Api, over: Over, first: bool) -> Result<Station, String> {
         let mut umem = Umem::new(api, CHUNKS)?;
         umem.offer(RING);
-        let socket = Socket::new(&umem, &device(end, 0), true)?;
+        let socket = Socket::new(&umem, &device(over, first, 0), true)?;
         Ok(Station { socket, umem, free: chunks(RING), sum: 0 })
     }
 
@@ -195,23 +210,33 @@ impl Station {
             if stop() {
                 return false;
             }
-            if how == How::Sleeps { self.socket.sleep() } else { self.socket.kick_receive() }
+            match how {
+                How::Calls => self.socket.kick_receive(),
+                How::Looks => std::hint::spin_loop(),
+                How::Sleeps => self.socket.sleep(),
+            }
         }
     }
 }
 
-/// Microseconds of a round trip that this many of a thousand round trips do not exceed.
-pub(super) fn round_trip(api: Api, setting: &Setting<'_>, frame: u32, how: How, part: usize) -> Result<f64, String> {
+/// Microseconds that 50, 99 and 99.9 of a hundred round trips do not exceed.
+pub(super) fn round_trip(
+    api: Api,
+    setting: &Setting<'_>,
+    frame: u32,
+    how: How,
+    over: Over,
+) -> Result<Vec<f64>, String> {
     first_process();
     let second = Second::start(setting, |shared| {
-        let mut station = Station::open(api, "b")?;
+        let mut station = Station::open(api, over, false)?;
         shared.state.store(READY, Ordering::Release);
         while station.wait(how, || shared.stop.load(Ordering::Relaxed) != 0) {
             station.send(frame);
         }
         Ok(())
     })?;
-    let mut station = Station::open(api, "a")?;
+    let mut station = Station::open(api, over, true)?;
     let start = Instant::now();
     let mut trips = Vec::new();
     while start.elapsed() < setting.time {
@@ -219,12 +244,16 @@ pub(super) fn round_trip(api: Api, setting: &Setting<'_>, frame: u32, how: How, 
         station.send(frame);
         let lost = || before.elapsed() > PATIENCE;
         if !station.wait(how, lost) {
-            return Err("a frame did not come back".to_owned());
+            return Err(format!(
+                "round trip {} over {}: the frame did not come back",
+                trips.len(),
+                device(over, true, 0)
+            ));
         }
         trips.push(before.elapsed());
     }
     drop(second);
     trips.sort_unstable();
-    let at = (trips.len() * part / 1000).min(trips.len() - 1);
-    Ok(trips[at].as_secs_f64() * 1e6)
+    let at = |part: usize| trips[(trips.len() * part / 1000).min(trips.len() - 1)].as_secs_f64() * 1e6;
+    Ok([500, 990, 999].map(at).into())
 }

@@ -20,13 +20,30 @@ pub(crate) struct Subject {
     pub unit: &'static str,
 }
 
-/// A subject, and how one run of it is done.
+/// Subjects, and how one run of all of them is done.
 pub(crate) struct Measure<'a> {
-    pub subject: Subject,
-    /// Does one run and returns the figure.
-    pub run: Box<dyn FnMut() -> Result<f64, String> + 'a>,
-    /// Index of another measure that this one is compared with: their ratio is a line of its own.
-    pub rival: Option<usize>,
+    pub subjects: Vec<Subject>,
+    /// Does one run and returns the figure of each subject.
+    pub run: Box<dyn FnMut() -> Result<Vec<f64>, String> + 'a>,
+    /// Indices of other measures that this one is compared with, subject by subject: their ratios are lines of their own.
+    pub rivals: Vec<usize>,
+}
+
+impl<'a> Measure<'a> {
+    /// One subject that is compared with nothing yet.
+    pub(crate) fn one(subject: Subject, mut run: impl FnMut() -> Result<f64, String> + 'a) -> Measure<'a> {
+        Measure::several(vec![subject], move || run().map(|figure| vec![figure]))
+    }
+
+    /// Several subjects of each run, compared with nothing yet.
+    pub(crate) fn several(subjects: Vec<Subject>, run: impl FnMut() -> Result<Vec<f64>, String> + 'a) -> Measure<'a> {
+        Measure { subjects, run: Box::new(run), rivals: Vec::new() }
+    }
+
+    /// Compared with these measures.
+    pub(crate) fn against(self, rivals: Vec<usize>) -> Measure<'a> {
+        Measure { rivals, ..self }
+    }
 }
 
 /// Figures of one subject.
@@ -59,43 +76,50 @@ pub(crate) fn gather(
 ) -> Result<(), String> {
     if crosses && setting.processors.second.is_none() {
         for (measure, state) in measures.iter().flat_map(|m| [(m, State::Near), (m, State::Far)]) {
-            report.line(&measure.subject, state, Vec::new());
+            for subject in &measure.subjects {
+                report.line(subject, state, Vec::new());
+            }
         }
         report.note("only one processor may be used, and this bench needs two");
         report.end(0);
         return Ok(());
     }
     let deadline = setting.deadline();
-    let mut samples = vec![Samples::default(); measures.len()];
-    let mut ratios = vec![Samples::default(); measures.len()];
+    // For each measure, then for each of its subjects; of ratios for each rival before that.
+    let blank = |measure: &Measure<'_>| vec![Samples::default(); measure.subjects.len()];
+    let mut samples: Vec<_> = measures.iter().map(blank).collect();
+    let mut ratios: Vec<_> = measures.iter().map(|m| vec![blank(m); m.rivals.len()]).collect();
     let mut thrown_away = 0u64;
     let wanted: &[State] = if crosses { &[State::Near, State::Far] } else { &[State::OneCore] };
-    let done = |samples: &mut [Samples]| {
+    let done = |samples: &mut [Vec<Samples>]| {
         let enough = |s: &mut Samples, state| s.of(state).is_some_and(|runs| runs.len() >= setting.runs);
-        samples.iter_mut().all(|s| wanted.iter().all(|state| enough(s, *state)))
+        samples.iter_mut().flatten().all(|s| wanted.iter().all(|state| enough(s, *state)))
     };
     loop {
         let mut round = Vec::new();
         for (measure, samples) in measures.iter_mut().zip(&mut samples) {
             pin(setting.processors.first);
-            let (state, figure) = match crosses {
+            let (state, figures) = match crosses {
                 true => setting.processors.probed(&mut measure.run),
                 false => (State::OneCore, (measure.run)()),
             };
-            let figure = figure?;
-            round.push((state, figure));
-            match samples.of(state) {
-                Some(runs) => runs.push(figure),
-                None => thrown_away += 1,
+            let figures = figures?;
+            thrown_away += u64::from(state == State::Mixed);
+            for (samples, figure) in samples.iter_mut().zip(&figures) {
+                samples.of(state).into_iter().for_each(|runs| runs.push(*figure));
             }
+            round.push((state, figures));
         }
         for (i, measure) in measures.iter().enumerate() {
-            let Some(rival) = measure.rival else { continue };
-            let ((state, figure), (rival_state, rival)) = (round[i], round[rival]);
-            if state == rival_state
-                && let Some(runs) = ratios[i].of(state)
-            {
-                runs.push(figure / rival);
+            let (state, figures) = &round[i];
+            for (rival, ratios) in measure.rivals.iter().zip(&mut ratios[i]) {
+                let (rival_state, rivals) = &round[*rival];
+                if state != rival_state {
+                    continue;
+                }
+                for (ratios, (figure, rival)) in ratios.iter_mut().zip(figures.iter().zip(rivals)) {
+                    ratios.of(*state).into_iter().for_each(|runs| runs.push(figure / rival));
+                }
             }
         }
         if done(&mut samples) || std::time::Instant::now() >= deadline {
@@ -103,13 +127,15 @@ pub(crate) fn gather(
         }
     }
     for (i, measure) in measures.iter().enumerate() {
-        for state in wanted {
-            let runs = samples[i].of(*state).map(std::mem::take).unwrap_or_default();
-            report.line(&measure.subject, *state, runs);
-            if let Some(rival) = measure.rival {
-                let variant = format!("{} / {}", measure.subject.variant, measures[rival].subject.variant);
-                let subject = Subject { variant, metric: "ratio", unit: "x", ..measure.subject.clone() };
-                report.line(&subject, *state, ratios[i].of(*state).map(std::mem::take).unwrap_or_default());
+        for (at, subject) in measure.subjects.iter().enumerate() {
+            for state in wanted {
+                let take = |samples: &mut Samples| samples.of(*state).map(std::mem::take).unwrap_or_default();
+                report.line(subject, *state, take(&mut samples[i][at]));
+                for (rival, ratios) in measure.rivals.iter().zip(&mut ratios[i]) {
+                    let variant = format!("{} / {}", subject.variant, measures[*rival].subjects[at].variant);
+                    let subject = Subject { variant, metric: "ratio", unit: "x", ..subject.clone() };
+                    report.line(&subject, *state, take(&mut ratios[at]));
+                }
             }
         }
     }

@@ -16,17 +16,16 @@ const CHUNKS: u32 = 2048;
 
 pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), String> {
     let api = Api::load(&setting.library.path)?;
-    let measures = VARIANTS.map(|(sockets, frame, budget)| Measure {
-        subject: Subject {
+    let measures = VARIANTS.map(|(sockets, frame, budget)| {
+        let subject = Subject {
             bench: "tx",
             variant: format!("null, {sockets} socket{}, {budget} a kick", if sockets == 1 { "" } else { "s" }),
             threads: 1,
             frame: u64::from(frame),
             metric: "rate",
             unit: "Mpps",
-        },
-        run: Box::new(move || one_run(api, setting, sockets, frame, budget)),
-        rival: None,
+        };
+        Measure::one(subject, move || one_run(api, setting, sockets, frame, budget))
     });
     gather(setting, report, false, measures.into())
 }

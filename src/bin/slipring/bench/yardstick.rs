@@ -42,5 +42,26 @@ pub(super) fn wire(
     command.arg(copies).arg(frame.to_string()).arg(time.as_secs_f64().to_string());
     command.arg(processors.first.to_string()).arg(second.to_string());
     let text = output(&mut command)?;
-    text.trim().parse().map_err(|_| format!("{}: unexpected output {text:?}", program.display()))
+    numbers(program, &text, 1).map(|figures| figures[0])
+}
+
+/// One run of round trips by hand: microseconds that 50, 99 and 99.9 of a hundred do not exceed.
+pub(super) fn round_trip(
+    program: &Path,
+    frame: u32,
+    time: Duration,
+    processors: Processors,
+) -> Result<Vec<f64>, String> {
+    let second = processors.second.ok_or("two processors are needed")?;
+    let mut command = Command::new(program);
+    command.arg(frame.to_string()).arg(time.as_secs_f64().to_string());
+    command.arg(processors.first.to_string()).arg(second.to_string());
+    let text = output(&mut command)?;
+    numbers(program, &text, 3)
+}
+
+/// The `n` numbers that a yardstick prints.
+fn numbers(program: &Path, text: &str, n: usize) -> Result<Vec<f64>, String> {
+    let figures: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    if figures.len() == n { Ok(figures) } else { Err(format!("{}: unexpected output {text:?}", program.display())) }
 }
