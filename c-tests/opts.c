@@ -328,3 +328,87 @@ TEST(D26_whose_descriptor)
 	EQ(xsk_umem__create_with_fd(&umem, -5, p.area, AREA, &p.fill, &p.comp, &config), 0, "-5: make one");
 	EQ(xsk_umem__delete(umem), 0, "xsk_umem__delete");
 }
+
+/* What a program puts before its frame, and finds there when the frame has completed. (Kernel headers may be older.) */
+struct tx_metadata {
+	uint64_t flags;
+	union {
+		struct {
+			uint16_t csum_start, csum_offset;
+		} request;
+		uint64_t tx_timestamp;
+	};
+};
+#define METADATA_TIMESTAMP 1u
+#define METADATA_CHECKSUM 2u
+#define DESC_METADATA 2u
+#define UMEM_SW_CSUM 2u
+#define UMEM_METADATA 4u
+
+/* One's complement sum of n bytes, n even. */
+static uint16_t sum_of(const uint8_t *at, uint32_t n)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < n; i += 2)
+		sum += (uint32_t)at[i] << 8 | at[i + 1];
+	while (sum >> 16)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t)sum;
+}
+
+/* C32, C33. TX metadata: the checksum is filled in, the time is there at completion, and what the kernel does not know is
+ * refused with the frame completed. UMEM flags count whatever the length of the metadata is. */
+TEST(C32_C33_metadata_of_frames)
+{
+	struct xsk_socket_opts socket;
+	struct xsk_umem_opts opts = umem_opts();
+	struct tx_metadata *meta;
+	uint8_t frame[FRAME_LEN];
+	struct peer peer;
+	struct rig r = { 0 };
+
+	if (!on_kernel())
+		skip("devices of the engine take no TX metadata");
+	r.area = map_area(AREA);
+	r.size = AREA;
+	opts.flags = 1;
+	opts.frame_size = 3000;
+	r.umem = xsk_umem__create_opts(r.area, &r.fill, &r.comp, &opts);
+	CHECK(r.umem, "unaligned chunks of 3000 bytes: %s", strerror(errno));
+	EQ(xsk_umem__delete(r.umem), 0, "xsk_umem__delete");
+
+	opts = umem_opts();
+	opts.flags = UMEM_METADATA | UMEM_SW_CSUM;
+	opts.tx_metadata_len = sizeof(*meta);
+	r.umem = xsk_umem__create_opts(r.area, &r.fill, &r.comp, &opts);
+	if (!r.umem && errno == EINVAL)
+		skip("this kernel knows no TX metadata");
+	CHECK(r.umem, "xsk_umem__create_opts: %s", strerror(errno));
+	DECLARE_LIBXDP_OPTS(xsk_socket_opts, only_tx, .tx = &r.tx, .tx_size = 64,
+			    .libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD, .bind_flags = XDP_COPY);
+	socket = only_tx;
+	r.xsk = xsk_socket__create_opts(ifname_of(A), 0, r.umem, &socket);
+	CHECK(r.xsk, "xsk_socket__create_opts: %s", strerror(errno));
+	peer_open(&peer);
+
+	meta = (struct tx_metadata *)r.area;
+	*meta = (struct tx_metadata){ .flags = METADATA_TIMESTAMP | METADATA_CHECKSUM, .request = { .csum_start = 14, .csum_offset = 6 } };
+	make_frame(r.area + sizeof(*meta), FRAME_LEN, 1);
+	memset(r.area + sizeof(*meta) + 20, 0, 2);
+	rig_queue_at(&r, sizeof(*meta), FRAME_LEN, DESC_METADATA);
+	EQ(rig_kick(&r), 0, "kick");
+	EQ(peer_receive_bytes(&peer, frame, sizeof(frame), 1000), FRAME_LEN, "length of the frame at the peer");
+	CHECK(frame[20] || frame[21], "no checksum");
+	EQ(sum_of(frame + 14, FRAME_LEN - 14), 0xffff, "sum of the frame with its checksum");
+	rig_complete(&r, 1);
+	CHECK(meta->tx_timestamp, "no time of completion");
+
+	*meta = (struct tx_metadata){ .flags = 1u << 31 };
+	rig_queue_at(&r, sizeof(*meta), FRAME_LEN, DESC_METADATA);
+	EQ(rig_kick(&r), EINVAL, "kick with an unknown request");
+	EQ(peer_receive_bytes(&peer, frame, sizeof(frame), 100), -1, "nothing at the peer");
+	EQ(ring_entries(&r.comp), 1, "the frame completed");
+	peer_close(&peer);
+	rig_close(&r);
+}
