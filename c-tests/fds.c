@@ -272,8 +272,9 @@ TEST(raw_close_leaves_nothing)
 	struct footprint before, after;
 	struct rig r;
 
-	/* What a process has once. An orderly end leaves nothing that is still to go. (No program: libxdp leaks there, D18.) */
-	rig_open(&r, (struct rig_options){ .no_program = true });
+	not_libxdp("its delete asks the closed descriptor where the rings end, and leaves them mapped");
+	/* What a process has once. An orderly end leaves nothing that is still to go. */
+	rig_open(&r, (struct rig_options){ 0 });
 	rig_close(&r);
 	before = footprint();
 	for (int round = 0; round < 2; round++) {
@@ -281,7 +282,7 @@ TEST(raw_close_leaves_nothing)
 		pthread_t thread;
 		int copy;
 
-		rig_open(&r, (struct rig_options){ .no_program = true });
+		rig_open(&r, (struct rig_options){ 0 });
 		s.fd = rig_fd(&r);
 		copy = dup(s.fd);
 		EQ(pthread_create(&thread, NULL, sleep_on, &s), 0, "pthread_create");

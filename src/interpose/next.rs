@@ -471,11 +471,14 @@ pub(super) mod heap {
 
     /// The function of this name that belongs to the `malloc` which this library calls. An allocator that comes before us in
     /// the program's order, in the program itself or as a sanitizer's runtime, is not a next one of ours: the program's calls
-    /// do not come through us then, but our own do.
+    /// do not come through us then, but our own do. Another interposer like ourselves (a second Slipring in the process) that
+    /// comes first brings no `malloc`, and asks its own next.
     fn allocators(name: &CStr) -> *mut c_void {
         // SAFETY: a NUL-terminated name.
+        let malloc = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+        // SAFETY: a NUL-terminated name.
         let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        if !first.is_null() && loaded::base(first) != loaded::base(resolve as *mut c_void) {
+        if !first.is_null() && loaded::base(first) == loaded::base(malloc) {
             return first;
         }
         // SAFETY: a NUL-terminated name.

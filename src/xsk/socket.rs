@@ -3,11 +3,7 @@
 //! A socket is made in libxdp's order with one exception: the default program is set up before bind, because a bind cannot
 //! be undone while a reference on a program can. So a refused program leaves the UMEM usable for another attempt.
 
-use std::{
-    ffi::CStr,
-    os::fd::RawFd,
-    sync::{Arc, MutexGuard},
-};
+use std::{ffi::CStr, os::fd::RawFd, sync::Arc};
 
 use super::{
     context::{Context, Key, Member, RingPair, Structs},
@@ -18,6 +14,7 @@ use super::{
 };
 use crate::{
     errno::{Errno, Result},
+    sync::MutexGuard,
     uapi::{
         self, AF_XDP, Program, Ring, SockaddrXdp, XDP_SHARED_UMEM,
         select::{self, Side},

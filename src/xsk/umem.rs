@@ -3,7 +3,7 @@
 use std::{
     mem,
     os::fd::RawFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, PoisonError, TryLockError},
 };
 
 use super::{
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     errno::{Errno, Result},
+    sync::{Mutex, MutexGuard},
     sys::{self, PAGE},
     uapi::{
         self, Ring, UmemReg,
