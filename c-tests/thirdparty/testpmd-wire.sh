@@ -142,7 +142,9 @@ conserved() { # FROM PORT END TO PORT
 	local sent lost got missed
 	sent=$(count "$1" "$2" tx) lost=$(dropped "$3") got=$(count "$4" "$5" rx) missed=$(count "$4" "$5" missed)
 	echo "$1 to $4 over ${3%/*}: sent $sent, dropped $lost, received $got, missed $missed"
-	equal "frames sent by $1, and received by $4 or dropped" "$sent" $((lost + got + missed))
+	# On a busy machine testpmd may be told to stop before it has taken what came last: a burst of it.
+	[ $((sent - lost - got - missed)) -le 32 ] || equal "frames sent by $1, and received by $4 or dropped" "$sent" $((lost + got + missed))
+	[ $((sent - lost - got - missed)) -ge 0 ] || show_and_fail "$4 received more than $1 sent" "$1" "$4"
 	plenty "received by $4" "$got"
 }
 
