@@ -98,7 +98,7 @@ build/programs/%: c-tests/programs/%.c $(wildcard c-tests/programs/*.h include/*
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 -D_GNU_SOURCE $(CFLAGS) -Iinclude $< -o $@ -Lbuild/lib -lslipring -lpthread -Wl,-rpath,'$$ORIGIN/../lib'
 
-build/bench/%: benches/yardsticks/%.c
+build/bench/%: benches/yardsticks/%.c benches/yardsticks/two.h
 	@mkdir -p $(@D)
 	$(CC) -O2 -march=native $< -o $@ -lpthread
 

@@ -11,17 +11,13 @@
  * Prints one line: the round trip in microseconds that 50, 99 and 99.9 of a hundred do not exceed.
  */
 #define _GNU_SOURCE
-#include <sched.h>
+#include "two.h"
+
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -29,15 +25,6 @@ enum {
 	RING = 1024,	/* entries of a ring, and chunks of an end */
 	MOST = 8 << 20,	/* round trips that are kept */
 };
-
-struct desc {
-	uint64_t addr;
-	uint32_t len;
-	uint32_t options;
-};
-
-/* Two cache lines for each index: the adjacent-line prefetcher couples neighbours. */
-#define OWN_LINES _Alignas(128)
 
 struct direction {
 	OWN_LINES _Atomic uint32_t prod;
@@ -54,38 +41,12 @@ static struct shared *shared;
 static uint32_t len;
 static volatile uint64_t sink;
 
-static void die(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
 static void *memory(size_t size)
 {
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	void *p = shared_memory(size);
 
-	if (p == MAP_FAILED)
-		die("mmap");
 	memset(p, 1, size);
 	return p;
-}
-
-static void pin(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		die("sched_setaffinity");
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* The n-th frame of a direction, into the chunks of its receiver. */

@@ -11,18 +11,14 @@
  * Prints one line: received frames a second, in millions.
  */
 #define _GNU_SOURCE
+#include "two.h"
+
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -31,15 +27,6 @@ enum {
 	RING = 1024,	/* entries of each ring */
 	BATCH = 64,
 };
-
-struct desc {
-	uint64_t addr;
-	uint32_t len;
-	uint32_t options;
-};
-
-/* Two cache lines for each index: the adjacent-line prefetcher couples neighbours. */
-#define OWN_LINES _Alignas(128)
 
 struct shared {
 	OWN_LINES _Atomic uint32_t rx_prod;
@@ -56,39 +43,6 @@ static struct shared *shared;
 static unsigned char *tx_chunks, *rx_chunks, *slots;
 static uint32_t len;
 static volatile uint64_t sink;
-
-static void die(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-static void *shared_memory(size_t size)
-{
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-
-	if (p == MAP_FAILED)
-		die("mmap");
-	return p;
-}
-
-static void pin(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		die("sched_setaffinity");
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static inline void relax(void)
 {
